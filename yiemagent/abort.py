@@ -1,0 +1,168 @@
+"""Abort signals and deadlines: how every wait in the library ends early.
+
+One `AbortSignal` belongs to a run and is handed to everything that works for it: hooks, the model call, tools. A child
+signal is aborted with its parent and can be aborted alone, as a tool call is at its time limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from yiemagent.errors import AbortedError
+
+__all__ = ["AbortSignal", "Deadline"]
+
+logger = logging.getLogger("yiemagent.abort")
+
+
+class AbortSignal:
+    """A flag that is set once, wakes whoever waits for it, and calls back.
+
+    Args:
+        parent: a signal whose abort also aborts this one; None for a signal of its own.
+    """
+
+    __slots__ = ("__weakref__", "_aborted_at", "_callbacks", "_event", "_lock", "_parent", "_reason")
+
+    def __init__(self, parent: AbortSignal | None = None) -> None:
+        # Protects the four fields below. Re-entrant, since a signal handler may abort while the same thread is in
+        # here; callbacks never run while it is held.
+        self._lock = threading.RLock()
+        self._aborted_at: float | None = None
+        self._reason: str | None = None
+        self._event: threading.Event | None = None  # made by the first wait: most signals are only asked
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._parent: Callable[[], None] | None = None
+        if parent is not None:
+            self._parent = parent.add_callback(lambda: self.abort(parent.reason))
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the signal was set."""
+        return self._aborted_at is not None
+
+    @property
+    def aborted_at(self) -> float | None:
+        """When the signal was set, on the clock of `time.monotonic`, or None."""
+        return self._aborted_at
+
+    @property
+    def reason(self) -> str | None:
+        """What `abort` was told, or None."""
+        return self._reason
+
+    def abort(self, reason: str | None = None) -> bool:
+        """Set the signal, wake its waiters and call its callbacks in this thread; may be called from anywhere.
+
+        Args:
+            reason: why, in words; the first call's reason stays.
+
+        Returns:
+            True for the call that set the signal, False for every later one.
+        """
+        with self._lock:
+            if self._aborted_at is not None:
+                return False
+            self._reason = reason
+            self._aborted_at = time.monotonic()
+            callbacks = tuple(self._callbacks.values())
+            self._callbacks.clear()
+            if self._event is not None:
+                self._event.set()
+        for callback in callbacks:
+            _call(callback)
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until the signal is set.
+
+        Args:
+            timeout_s: how long to wait at most, in seconds; None waits for ever.
+
+        Returns:
+            Whether the signal is set.
+        """
+        with self._lock:
+            if self._aborted_at is not None:
+                return True
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        return event.wait(timeout_s)
+
+    def add_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have `callback` called once when the signal is set, at once where it is set already.
+
+        Contract: it runs in the thread that aborts, must return at once and must not raise (what it raises is logged).
+
+        Returns:
+            A function that takes the callback back; calling it twice does nothing.
+        """
+        key = object()
+        with self._lock:
+            if self._aborted_at is None:
+                self._callbacks[key] = callback
+                return lambda: self._remove(key)
+        _call(callback)
+        return _nothing
+
+    def raise_if_aborted(self) -> None:
+        """Raise `AbortedError` where the signal is set."""
+        if self._aborted_at is not None:
+            raise AbortedError(f"aborted: {self._reason}" if self._reason else "aborted")
+
+    def release(self) -> None:
+        """Let go of the parent: a child that is done stays what it is and costs the parent nothing more."""
+        if self._parent is not None:
+            self._parent()
+            self._parent = None
+
+    def _remove(self, key: object) -> None:
+        with self._lock:
+            self._callbacks.pop(key, None)
+
+    def __repr__(self) -> str:
+        state = f"aborted: {self._reason!r}" if self.aborted else "not aborted"
+        return f"<AbortSignal {state}>"
+
+
+class Deadline:
+    """One time limit carried over several waits.
+
+    Args:
+        timeout_s: seconds from now; None never ends.
+        clock: a function giving seconds that never go back.
+    """
+
+    __slots__ = ("_clock", "_ends_at")
+
+    def __init__(
+        self, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._ends_at = None if timeout_s is None else clock() + timeout_s
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, never below 0; None where there is no limit."""
+        if self._ends_at is None:
+            return None
+        return max(0.0, self._ends_at - self._clock())
+
+    @property
+    def expired(self) -> bool:
+        """Whether the limit is reached."""
+        return self.remaining_s() == 0.0
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:  # a callback is anybody's; one that fails must not keep the others from being told
+        logger.warning("an abort callback raised", exc_info=True)
+
+
+def _nothing() -> None:
+    """Take nothing back: the callback was called already."""

@@ -1,0 +1,162 @@
+"""The error tree: everything the library raises on purpose.
+
+Errors carry plain values only, so that they pickle and can cross a process. A caller's mistake raises at once in the
+caller's thread; what a model or a tool does wrong is a value in the conversation and never one of these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AbortedError",
+    "AgentStateError",
+    "AgentStopped",
+    "AuthenticationError",
+    "BadResponseError",
+    "ChannelFull",
+    "ConfigurationError",
+    "ContextOverflowError",
+    "DuplicateTool",
+    "InvalidArguments",
+    "LlmConnectionError",
+    "LlmError",
+    "McpError",
+    "McpProtocolError",
+    "McpTransportError",
+    "RateLimitError",
+    "ResponseTimeout",
+    "SessionError",
+    "ToolError",
+    "ToolLoadError",
+    "ToolNotFound",
+    "YiemAgentError",
+]
+
+
+class YiemAgentError(Exception):
+    """The root of every error that this library raises."""
+
+
+class ConfigurationError(YiemAgentError):
+    """Something was set up in a way that can't work; the text says what to change."""
+
+
+class AgentStateError(YiemAgentError):
+    """The agent can't do this in the state that it is in."""
+
+
+class AgentStopped(AgentStateError):
+    """The agent was stopped and takes or gives nothing any more."""
+
+
+class ChannelFull(AgentStateError):
+    """A bounded channel has no place left, after the time that the caller allowed."""
+
+
+class ResponseTimeout(YiemAgentError, TimeoutError):
+    """No answer came within the time that the caller allowed; nothing was lost."""
+
+
+class AbortedError(YiemAgentError):
+    """The work was aborted through its signal."""
+
+
+class ToolError(YiemAgentError):
+    """The root of errors about tools."""
+
+
+class ToolLoadError(ToolError):
+    """A tool file could not be loaded.
+
+    Args:
+        message: what is wrong, with path and line in it.
+        path: the file.
+        line: the line in the file (1-based), or None where no line is to blame.
+        reason: the bare reason, without path and line.
+    """
+
+    def __init__(
+        self, message: str, path: str = "", line: int | None = None, reason: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+        self.reason = reason or message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.path, self.line, self.reason)
+
+
+class ToolNotFound(ToolError):
+    """No tool of this name is registered."""
+
+
+class InvalidArguments(ToolError):
+    """Tool-call arguments don't fit the tool's schema; the text names the path and what was expected."""
+
+
+class DuplicateTool(ToolError):
+    """The name is taken by another tool; the earlier one stays."""
+
+
+class LlmError(YiemAgentError):
+    """A request to a model failed.
+
+    Args:
+        message: what went wrong, in words for a person; never holds a key.
+        status: the HTTP status, or None where there was no response.
+        retryable: whether asking again may help.
+        retry_after_ms: how long the server asked to wait, in milliseconds, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        retryable: bool = False,  # noqa: FBT001, FBT002 - positional, so that the error pickles
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.status, self.retryable, self.retry_after_ms)
+
+
+class AuthenticationError(LlmError):
+    """The key is missing or was refused."""
+
+
+class RateLimitError(LlmError):
+    """The provider asks to slow down, or the quota is used up."""
+
+
+class ContextOverflowError(LlmError):
+    """The request is larger than the model's context window."""
+
+
+class BadResponseError(LlmError):
+    """The provider answered with something that is no valid answer."""
+
+
+class LlmConnectionError(LlmError):
+    """The provider could not be reached, or the connection broke or stalled."""
+
+
+class McpError(YiemAgentError):
+    """The root of errors about MCP servers."""
+
+
+class McpProtocolError(McpError):
+    """The server answered with an error or broke the protocol."""
+
+
+class McpTransportError(McpError):
+    """The connection to the server failed."""
+
+
+class SessionError(YiemAgentError):
+    """A session file can't be opened, read or written; the text names path and line."""
