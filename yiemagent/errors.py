@@ -18,6 +18,8 @@ __all__ = [
     "ConfigurationError",
     "ContextOverflowError",
     "DuplicateTool",
+    "HttpError",
+    "HttpTimeout",
     "InvalidArguments",
     "LlmConnectionError",
     "LlmError",
@@ -98,6 +100,33 @@ class InvalidArguments(ToolError):
 
 class DuplicateTool(ToolError):
     """The name is taken by another tool; the earlier one stays."""
+
+
+class HttpError(YiemAgentError):
+    """An HTTP request failed: no connection, a broken or over-long body, or a status that means failure.
+
+    Args:
+        message: what went wrong, in words for a person; names the server, never a key or the query of a URL.
+        status: the HTTP status, or None where there was no response.
+        retryable: whether asking again may help.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        retryable: bool = False,  # noqa: FBT001, FBT002 - positional, so that the error pickles
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.status, self.retryable)
+
+
+class HttpTimeout(HttpError, TimeoutError):
+    """The server did not connect, answer or go on within the time limit."""
 
 
 class LlmError(YiemAgentError):
