@@ -1,0 +1,226 @@
+"""Tools: what an agent can do, and what doing it gives.
+
+A tool file exposes `get_tool()`, which gives an `AgentTool`; `@tool` makes one from an annotated function. Both are run by the
+same wrapper, in the pipeline and in a unit test that calls `tool.execute("id", {...})`.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.errors import ConfigurationError
+from yiemagent.messages import (
+    FrozenDict,
+    ImageContent,
+    LlmUsage,
+    MessageContent,
+    TextContent,
+    content_blocks,
+    content_text,
+    freeze_json,
+    thaw_json,
+)
+
+__all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute"]
+
+PartialResultCallback: TypeAlias = Callable[[Any], None]
+ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResultCallback], Any]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@attrs.frozen
+class AgentToolResult:
+    """What a tool gave.
+
+    Args:
+        content: text and images for the model; a string becomes one text block.
+        details: facts for programs, never shown to the model.
+        usage: what the tool's own model calls consumed, or None.
+        terminate: True asks the agent to stop after this batch; it stops when every result of the batch asks.
+        added_tool_names: tools that this call made available.
+    """
+
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
+    usage: LlmUsage | None = None
+    terminate: bool = False
+    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return content_text(self.content)
+
+
+def _examples(
+    pairs: Iterable[tuple[str, Mapping[str, Any]]],
+) -> tuple[tuple[str, FrozenDict], ...]:
+    return tuple((sentence, freeze_json(arguments)) for sentence, arguments in pairs)
+
+
+@attrs.frozen
+class AgentTool:
+    """A tool that an agent can call.
+
+    Args:
+        name: unique in its store; letters, digits, `_` and `-`, at most 64.
+        label: its name for people.
+        description: what it does, for the model to choose by.
+        input_schema: JSON Schema of its arguments, in MCP's form; kept as given and never changed.
+        execute: `(tool_call_id, args, signal, on_partial_result)`; gives an `AgentToolResult`, or text, bytes, a dict, a
+            list or None, which become one. Reports failure by raising. `args` is its own copy.
+        prepare_arguments: changes a private copy of the arguments before they are checked, or None.
+        validate_required_args: checks more than the schema can say; gives None, or what is wrong; or None for no check.
+        parallel_tool_execute: whether it may run beside other calls.
+        timeout_s: seconds that a call may take; None lifts the limit.
+        isolation: where it runs: "thread" or "process".
+        annotations: MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`.
+        output_schema: JSON Schema of structured results, or None.
+        examples: pairs of a user's sentence and the arguments it asks for; they help small models.
+
+    Raises:
+        ConfigurationError: on a name that providers refuse, an empty description, or an `execute` that is a coroutine
+            function.
+    """
+
+    name: str
+    label: str = attrs.field(
+        default=attrs.Factory(lambda self: self.name.replace("_", " ").title(), takes_self=True),
+        kw_only=True,
+    )
+    description: str = attrs.field(kw_only=True)
+    input_schema: Mapping[str, Any] = attrs.field(
+        factory=lambda: {"type": "object", "properties": {}}, converter=freeze_json, kw_only=True
+    )
+    function: ToolExecute = attrs.field(alias="execute", kw_only=True, repr=False)
+    prepare_arguments: Callable[[dict[str, Any]], Any] | None = attrs.field(
+        default=None, kw_only=True, repr=False
+    )
+    validate_required_args: Callable[[dict[str, Any]], str | None] | None = attrs.field(
+        default=None, kw_only=True, repr=False
+    )
+    parallel_tool_execute: bool = attrs.field(default=False, kw_only=True)
+    timeout_s: float | None = attrs.field(default=600.0, kw_only=True)
+    isolation: Literal["thread", "process"] = attrs.field(default="thread", kw_only=True)
+    annotations: Mapping[str, Any] = attrs.field(
+        factory=FrozenDict, converter=lambda hints: freeze_json(hints or {}), kw_only=True
+    )
+    output_schema: Mapping[str, Any] | None = attrs.field(
+        default=None, converter=freeze_json, kw_only=True
+    )
+    examples: tuple[tuple[str, Mapping[str, Any]], ...] = attrs.field(
+        default=(), converter=_examples, kw_only=True, repr=False
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'"
+            )
+        if not isinstance(self.description, str) or not self.description.strip():
+            raise ConfigurationError(
+                f"tool {self.name!r} needs a description: it is what the model chooses by"
+            )
+        if not isinstance(self.input_schema, Mapping):
+            raise ConfigurationError(
+                f"tool {self.name!r}: input_schema must be a JSON Schema object, "
+                f"not {self.input_schema!r}"
+            )
+        if not callable(self.function):
+            raise ConfigurationError(f"tool {self.name!r}: execute must be callable")
+        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise ConfigurationError(
+                f"tool {self.name!r}: execute is a coroutine function; give a plain function "
+                f"(it may run an event loop of its own inside)"
+            )
+        if self.isolation not in {"thread", "process"}:
+            raise ConfigurationError(
+                f"tool {self.name!r}: isolation must be 'thread' or 'process', "
+                f"not {self.isolation!r}"
+            )
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ConfigurationError(
+                f"tool {self.name!r}: timeout_s must be above 0, or None for no limit"
+            )
+
+    def execute(
+        self,
+        tool_call_id: str,
+        args: Mapping[str, Any] | None = None,
+        signal: AbortSignal | None = None,
+        on_partial_result: PartialResultCallback | None = None,
+    ) -> AgentToolResult:
+        """Run the tool as it is: nothing is checked, coerced or caught.
+
+        Args:
+            tool_call_id: any id.
+            args: the arguments; copied, so that yours stay as they are.
+            signal: the tool's abort signal; None gives it one that nobody sets.
+            on_partial_result: is told of progress; None drops it.
+
+        Raises:
+            Exception: whatever the tool raises.
+        """
+        given = self.function(
+            tool_call_id,
+            thaw_json(dict(args or {})),
+            signal if signal is not None else AbortSignal(),
+            on_partial_result if on_partial_result is not None else _drop,
+        )
+        return as_tool_result(given)
+
+
+def as_tool_result(given: Any) -> AgentToolResult:
+    """Give what a tool returned as an `AgentToolResult`.
+
+    Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and lists
+    become JSON text, with the value itself as details where it is a dict; content blocks are content; anything else is
+    its `str`.
+    """
+    if isinstance(given, AgentToolResult):
+        return given
+    if given is None:
+        return AgentToolResult()
+    if isinstance(given, (str, TextContent, ImageContent)):
+        return AgentToolResult(content_blocks(given))
+    if isinstance(given, (bytes, bytearray)):
+        return AgentToolResult(_bytes_text(bytes(given)))
+    if isinstance(given, (list, tuple)) and given and all(map(_is_block, given)):
+        return AgentToolResult(content_blocks(given))
+    if isinstance(given, Mapping):
+        return AgentToolResult(_json_text(given), details=_json_value(given))
+    if isinstance(given, (list, tuple, int, float)):
+        return AgentToolResult(_json_text(given))
+    return AgentToolResult(str(given))
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, (TextContent, ImageContent))
+
+
+def _bytes_text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"{len(data)} bytes that are no text, base64: {base64.b64encode(data).decode('ascii')}"
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _json_value(value: Any) -> Any:
+    return json.loads(_json_text(value))
+
+
+def _drop(_partial: Any) -> None:
+    """Drop progress that nobody listens to."""
