@@ -44,7 +44,7 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> int | None:
         return round(float(value) * 1000)
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one beyond what a clock can hold
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)  # HTTP dates are in UTC, whether they say so or not
