@@ -563,6 +563,14 @@ class Transcript(Sequence[AgentMessage]):
             longer = longer.append(message)
         return longer
 
+    def continues(self, earlier: object) -> bool:
+        """Whether this history is `earlier` and then more, as far as shared storage tells; costs no walk."""
+        return (
+            isinstance(earlier, Transcript)
+            and earlier._items is self._items  # noqa: SLF001 - its own class
+            and earlier._length <= self._length  # noqa: SLF001 - its own class
+        )
+
     def __len__(self) -> int:
         return self._length
 

@@ -1,0 +1,158 @@
+"""Bounded channels that can be closed and ring a doorbell, over `queue.Queue`.
+
+An agent has four: input, follow-up, steering and output. Whoever puts something in rings the doorbell, and the agent's
+thread, which waits at the door and nowhere else, looks at all of them at once.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from yiemagent.abort import Deadline
+from yiemagent.errors import AgentStopped, ChannelFull, ResponseTimeout
+
+__all__ = ["Channel", "Doorbell"]
+
+T = TypeVar("T")
+
+
+class Doorbell:
+    """A bell that stays rung until it is answered: one waiter, any number of ringers."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def ring(self) -> None:
+        """Wake the waiter, now or at its next wait."""
+        self._event.set()
+
+    def wait(self) -> None:
+        """Block until it rings, and answer it; look at the channels after this, never before, else a ring is lost."""
+        self._event.wait()
+        self._event.clear()
+
+
+class Channel(Generic[T]):
+    """A bounded first-in-first-out channel.
+
+    Args:
+        name: for error texts.
+        capacity: how many items it holds.
+        bell: is rung after each put and at closing; None for a channel that nobody waits at.
+    """
+
+    def __init__(self, name: str, capacity: int, bell: Doorbell | None = None) -> None:
+        self.name = name
+        self.capacity = capacity
+        self._queue: queue.Queue[T] = queue.Queue(capacity)
+        self._bell = bell
+        self._closed = False  # read and written under the queue's own mutex
+
+    def put(self, item: T, timeout_s: float | None = 0) -> None:
+        """Put an item in, and ring.
+
+        Args:
+            item: anything.
+            timeout_s: seconds to wait for a place; 0 not at all, None for ever.
+
+        Raises:
+            ChannelFull: where no place came free in time.
+            AgentStopped: where the channel is closed, also while waiting.
+        """
+        deadline = Deadline(timeout_s)
+        with self._queue.not_full:
+            while not self._closed and len(self._queue.queue) >= self.capacity:
+                remaining = deadline.remaining_s()
+                if remaining == 0.0:
+                    raise ChannelFull(
+                        f"the {self.name} channel holds {self.capacity} messages already; wait "
+                        f"with timeout_s, or take answers first"
+                    )
+                self._queue.not_full.wait(remaining)
+            self._refuse_if_closed()
+            self._queue.queue.append(item)
+            self._queue.not_empty.notify()
+        self._ring()
+
+    def get(self, timeout_s: float | None = None) -> T:
+        """Take the oldest item.
+
+        Args:
+            timeout_s: seconds to wait for one; None waits for ever.
+
+        Raises:
+            ResponseTimeout: where none came in time; nothing is changed.
+            AgentStopped: where the channel is closed and empty, also while waiting.
+        """
+        deadline = Deadline(timeout_s)
+        with self._queue.not_empty:
+            while not self._queue.queue:
+                self._refuse_if_closed()
+                remaining = deadline.remaining_s()
+                if remaining == 0.0:
+                    raise ResponseTimeout(f"nothing came within {timeout_s} s; nothing is lost")
+                self._queue.not_empty.wait(remaining)
+            item = self._queue.queue.popleft()
+            self._queue.not_full.notify()
+        return item
+
+    def take(self) -> T | None:
+        """Take the oldest item, or give None where there is none."""
+        with self._queue.mutex:
+            if not self._queue.queue:
+                return None
+            self._queue.not_full.notify()
+            return self._queue.queue.popleft()
+
+    def drain(self) -> tuple[T, ...]:
+        """Take all items, oldest first."""
+        with self._queue.mutex:
+            items = tuple(self._queue.queue)
+            self._queue.queue.clear()
+            self._queue.not_full.notify_all()
+        return items
+
+    def restore(self, items: Iterable[T]) -> None:
+        """Put items that were taken back at the front, oldest first; they had their place, so it is never full."""
+        with self._queue.mutex:
+            self._queue.queue.extendleft(reversed(tuple(items)))
+            self._queue.not_empty.notify_all()
+
+    def remove(self, wanted: Callable[[T], bool]) -> T | None:
+        """Take the oldest item that is `wanted`, or give None where there is none."""
+        with self._queue.mutex:
+            for item in self._queue.queue:
+                if wanted(item):
+                    self._queue.queue.remove(item)
+                    self._queue.not_full.notify()
+                    return item
+        return None
+
+    def close(self) -> None:
+        """Take nothing more in and wake everybody who waits; what is in it can still be taken."""
+        with self._queue.mutex:
+            self._closed = True
+            self._queue.not_empty.notify_all()
+            self._queue.not_full.notify_all()
+        self._ring()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more in."""
+        return self._closed
+
+    def __len__(self) -> int:
+        return len(self._queue.queue)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise AgentStopped("the agent was stopped; make a new one")
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            self._bell.ring()

@@ -1,0 +1,84 @@
+"""An agent's state as a fold over its events: frozen, so reading it needs no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from yiemagent.context import tool_mapping
+from yiemagent.events import (
+    AgentEndEvent,
+    AgentStartEvent,
+    Event,
+    MessageEndEvent,
+    ToolExecEndEvent,
+    ToolExecStartEvent,
+)
+from yiemagent.messages import AgentMessage, LlmModel, Transcript
+from yiemagent.tool import AgentTool
+
+__all__ = ["AgentState", "reduce"]
+
+
+@attrs.frozen
+class AgentState:
+    """What an agent is at one moment.
+
+    Args:
+        system_prompt: instructions for the model.
+        model: the model asked for, or None for the provider's own.
+        tools: by name, as the latest turn had them.
+        messages: the history, oldest first.
+        pending_tool_calls: ids of the calls that are under way.
+        active_run: whether a run is going on.
+        error_message: what went wrong in the latest run, or None.
+    """
+
+    system_prompt: str = ""
+    model: LlmModel | str | None = None
+    tools: Mapping[str, AgentTool] = attrs.field(default=None, converter=tool_mapping)
+    messages: Sequence[AgentMessage] = attrs.field(default=(), converter=Transcript.of)
+    pending_tool_calls: frozenset[str] = frozenset()
+    active_run: bool = False
+    error_message: str | None = None
+
+
+def reduce(state: AgentState, event: Event) -> AgentState:
+    """Give the state that `event` leads to; the same object where it changes nothing."""
+    match event:
+        case MessageEndEvent():
+            history = Transcript.of(state.messages).append(event.message)
+            return _with(state, messages=history)
+        case ToolExecStartEvent():
+            return _with(state, pending=state.pending_tool_calls | {event.tool_call_id})
+        case ToolExecEndEvent():
+            return _with(state, pending=state.pending_tool_calls - {event.tool_call_id})
+        case AgentStartEvent():
+            return attrs.evolve(state, active_run=True, error_message=None)
+        case AgentEndEvent():
+            answer = event.answer
+            message = answer.error_message if answer.failed else None
+            return attrs.evolve(
+                state, active_run=False, error_message=message, pending_tool_calls=frozenset()
+            )
+        case _:
+            return state
+
+
+def _with(
+    state: AgentState,
+    *,
+    messages: Transcript | None = None,
+    pending: frozenset[str] | None = None,
+) -> AgentState:
+    # By hand: these run several times a turn, and `attrs.evolve` costs twice as much.
+    return AgentState(
+        state.system_prompt,
+        state.model,
+        state.tools,
+        state.messages if messages is None else messages,
+        state.pending_tool_calls if pending is None else pending,
+        state.active_run,
+        state.error_message,
+    )
