@@ -815,4 +815,8 @@ def test_test_files_have_unique_names():
     names = [room.path.name for room in suites() if room.path.name.startswith("test_")]
 
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
-    assert [room.name for room in suites() if room.path.name == "__init__.py"] == []
+    assert [folder for folder in _packages() if list(folder.glob("test_*.py"))] == []
+
+
+def _packages():
+    return [room.path.parent for room in suites() if room.path.name == "__init__.py"]

@@ -1,0 +1,41 @@
+#!/bin/sh
+# What CI runs, from a fresh clone: sets up an environment of its own (.venv-test), checks, measures and tests.
+# Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmark is
+# printed and does not count. Options are handed to pytest.
+cd "$(dirname "$0")/.." || exit 2
+environment=.venv-test
+failed=""
+
+step() { # step NAME COMMAND...: run it, remember its name where it fails
+    name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    if "$@"; then return 0; fi
+    failed="$failed $name"
+    return 1
+}
+
+set_up() {
+    # The environment is kept until what it is made of changes.
+    made_of=$(cat setup.cfg pyproject.toml | cksum)
+    [ "$(cat "$environment/made-of" 2>/dev/null)" = "$made_of" ] && return 0
+    "${PYTHON:-python3}" -m venv --clear "$environment" &&
+        "$environment/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,local,cli]' &&
+        printf '%s' "$made_of" >"$environment/made-of"
+}
+
+step setup set_up || exit 1
+bin=$PWD/$environment/bin
+
+step model "$bin/yiemagent" local pull
+step lint "$bin/ruff" check .
+step format "$bin/ruff" format --check .
+step types "$bin/mypy" yiemagent tools tests/typing_user.py
+printf '\n== benchmark (printed, not counted)\n'
+"$bin/python" benchmarks/run.py --quick || printf 'a figure falls short of its bound\n'
+step tests "$bin/python" -m pytest --cov --cov-report=term "$@"
+
+if [ -n "$failed" ]; then
+    printf '\nfailed:%s\n' "$failed"
+    exit 1
+fi
