@@ -89,6 +89,8 @@ LIBRARIES = {
 ASYNC_ROOMS = {"cluster", "mcp.nats"}
 # The ports through which the core reaches a wing at run time, and the package that hands names on.
 PORTS = {"llm", "batch", "__init__"}
+# The wings that the core reaches through them.
+PORT_TARGETS = {"llm": {"yiemagent.providers"}}
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 FROZEN_ROOMS = ("messages", "context", "events", "state")
@@ -313,6 +315,22 @@ def test_only_the_ports_import_by_name():
     ]
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_core_names_the_wings_of_its_ports_only():
+    """A core room holds the module name of a wing only where it is a port, and the module exists."""
+    wing_module = re.compile(rf"yiemagent\.({'|'.join(sorted({*WINGS, ROOF}))})(\.\w+)*")
+    named = {}
+    for room in core():
+        for node in ast.walk(room.tree):
+            if isinstance(node, ast.Constant) and wing_module.fullmatch(str(node.value)):
+                named.setdefault(room.name, set()).add(node.value)
+    missing = [name for names in named.values() for name in names if not _is_room(name)]
+
+    assert {name: targets - PORT_TARGETS.get(name, set()) for name, targets in named.items()} == {
+        name: set() for name in named
+    }
+    assert missing == []
 
 
 # -- law 3: who may know what -----------------------------------------------------------------------------------------

@@ -182,3 +182,11 @@ def test_a_mark_that_nobody_registered_is_an_error(run):
 
     assert code != 0
     assert "slwo" in text
+
+
+def test_ci_calls_the_command_of_the_readme():
+    """The README's test command is one line, and CI calls exactly it."""
+    command = "sh tests/run.sh"
+
+    assert command in (HERE.parent / "README.md").read_text().splitlines()
+    assert (HERE.parent / ".ci" / "run").read_text().rstrip().endswith(f"exec {command}")
