@@ -27,6 +27,7 @@ PACKAGE = ROOT / "yiemagent"
 FLOORS = {
     "errors": 1,
     "machine": 1,
+    "schema": 1,
     "abort": 2,
     "messages": 2,
     "channels": 3,  # its waits end on a signal of `abort`
@@ -37,6 +38,7 @@ FLOORS = {
     "context": 4,
     "events": 4,
     "registry": 4,
+    "openai_reading": 4,
     "remote_tools": 5,
     "hooks": 5,
     "state": 5,
@@ -77,8 +79,8 @@ LIBRARIES = {
     "attr": None,
     "jsonschema": {"arguments"},
     "referencing": {"arguments"},
-    "requests": {"net.http"},
-    "urllib3": {"net.http"},
+    "requests": {"net.transport"},
+    "urllib3": {"net.transport"},
     "xllamacpp": {"providers"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
