@@ -148,9 +148,9 @@ class ToolExecEndEvent(Event):
 
 @attrs.frozen
 class TurnEndEvent(Event):
-    """A turn is over: its answer and the results of its calls, in call order."""
+    """A turn is over: its answer, None where it had none, and the results of its calls, in call order."""
 
-    message: AssistantMessage
+    message: AssistantMessage | None
     tool_results: tuple[ToolResultMessage, ...] = attrs.field(default=(), converter=tuple)
 
 

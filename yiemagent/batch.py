@@ -1,0 +1,290 @@
+"""The tool calls of one answer: which run side by side, how long each may take, and in which order they are told of.
+
+The run's thread prepares all calls in order, hands them to the pool, and waits at one queue for whatever comes first: a
+result, an abort, a time limit. Only that thread emits Starts, Ends and result messages, so their order needs no lock.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.context import AgentContext
+from yiemagent.events import MessageEndEvent, MessageStartEvent, ToolExecEndEvent, ToolExecStartEvent
+from yiemagent.hooks import Hooks
+from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
+from yiemagent.pipeline import (
+    ABORTED_TEXT,
+    Emit,
+    FinalizedOutcome,
+    ImmediateOutcome,
+    PreparedToolCall,
+    create_error_tool_result,
+    create_tool_result_message,
+    execute_prepared_tool_call,
+    finalize_executed_tool_call,
+    prepare_tool_call,
+    should_terminate,
+)
+from yiemagent.pool import DaemonPool
+
+__all__ = [
+    "BatchRules",
+    "ToolCallBatch",
+    "ToolExecution",
+    "execute_tool_calls",
+    "fail_tool_calls",
+    "fail_tool_calls_from_truncated_message",
+]
+
+logger = logging.getLogger("yiemagent.batch")
+
+ToolExecution = Literal["parallel", "sequential", "barrier"]
+TRUNCATED_TEXT = (
+    "This call was not run: the answer hit the output limit and was cut off, so the arguments may be "
+    "incomplete. Call again, in smaller pieces if the arguments are long."
+)
+
+
+@attrs.frozen
+class ToolCallBatch:
+    """The result messages of one answer's calls, in call order, and whether they ask the agent to stop."""
+
+    messages: tuple[ToolResultMessage, ...]
+    terminate: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class BatchRules:
+    """How calls run: see `AgentLoopConfig` for what the fields mean."""
+
+    tool_execution: ToolExecution = "parallel"
+    max_parallel_tools: int = 64
+    abort_grace_s: float = 1.0
+
+
+def execute_tool_calls(
+    context: AgentContext,
+    assistant_message: AssistantMessage,
+    hooks: Hooks,
+    signal: AbortSignal,
+    emit: Emit,
+    *,
+    rules: BatchRules,
+    pool: DaemonPool,
+) -> ToolCallBatch:
+    """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
+
+    Args:
+        context: what the model was offered.
+        assistant_message: the answer.
+        hooks: before and after each call.
+        signal: the run's.
+        emit: takes the events, in order.
+        rules: which calls run side by side, and how long an aborted one may go on.
+        pool: runs the calls.
+    """
+    batch = _Batch(context, assistant_message, hooks, signal, emit, rules, pool)
+    batch.prepare()
+    wake = signal.add_callback(lambda: batch.settled.put(None))
+    try:
+        for group in batch.groups():
+            batch.run(group)
+    finally:
+        wake()
+    return ToolCallBatch(tuple(batch.messages), should_terminate(batch.outcomes.values()))
+
+
+def fail_tool_calls(calls: Sequence[ToolCall], text: str, emit: Emit) -> ToolCallBatch:
+    """Answer calls that will not run with an error result each."""
+    messages = []
+    for call in calls:
+        emit(ToolExecStartEvent(call.id, call.name, call.arguments))
+        outcome = FinalizedOutcome(call, create_error_tool_result(text), is_error=True)
+        message = create_tool_result_message(outcome)
+        emit(ToolExecEndEvent(call.id, call.name, outcome.result, is_error=True, message=message))
+        emit(MessageStartEvent(message))
+        emit(MessageEndEvent(message))
+        messages.append(message)
+    return ToolCallBatch(tuple(messages))
+
+
+def fail_tool_calls_from_truncated_message(calls: Sequence[ToolCall], emit: Emit) -> ToolCallBatch:
+    """Answer the calls of an answer that the output limit cut off: none runs, whatever its arguments look like."""
+    return fail_tool_calls(calls, TRUNCATED_TEXT, emit)
+
+
+@attrs.define
+class _Running:
+    """A call that a worker has: its own signal, and when its time is up."""
+
+    prepared: PreparedToolCall
+    signal: AbortSignal
+    ends_at: float | None
+
+
+@attrs.define
+class _Batch:
+    """One batch under way; owned by the run's thread, except `settled`, which workers write to."""
+
+    context: AgentContext
+    assistant_message: AssistantMessage
+    hooks: Hooks
+    signal: AbortSignal
+    emit: Emit
+    rules: BatchRules
+    pool: DaemonPool
+    # (index, outcome) of a call that is done, or None: the run was aborted.
+    settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
+    prepared: dict[int, PreparedToolCall] = attrs.field(factory=dict)
+    outcomes: dict[int, FinalizedOutcome] = attrs.field(factory=dict)
+    waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
+    messages: list[ToolResultMessage] = attrs.field(factory=list)
+    running: dict[int, _Running] = attrs.field(factory=dict)
+
+    # -- preparing --
+
+    def prepare(self) -> None:
+        """Prepare all calls, in order; what may not run is answered at once."""
+        for index, call in enumerate(self.assistant_message.tool_calls):
+            self.emit(ToolExecStartEvent(call.id, call.name, call.arguments))
+            if self.signal.aborted:
+                self._settle_failed(index, call, ABORTED_TEXT)
+                continue
+            prepared = prepare_tool_call(
+                self.context, self.assistant_message, call, self.hooks, self.signal
+            )
+            if isinstance(prepared, ImmediateOutcome):
+                self._settle(index, FinalizedOutcome(call, prepared.result, prepared.is_error))
+            else:
+                self.prepared[index] = prepared
+
+    def groups(self) -> Iterator[list[int]]:
+        """Give the calls that may run as groups: one after another, the calls of one group side by side."""
+        indices = list(self.prepared)
+        parallel = [self.prepared[index].tool.parallel_tool_execute for index in indices]
+        mode = self.rules.tool_execution
+        if mode == "parallel" and self._all_parallel():
+            yield indices
+        elif mode != "barrier":
+            yield from ([index] for index in indices)
+        else:
+            group: list[int] = []
+            for index, beside in zip(indices, parallel, strict=True):
+                if beside:
+                    group.append(index)
+                    continue
+                yield from (part for part in (group, [index]) if part)
+                group = []
+            if group:
+                yield group
+
+    def _all_parallel(self) -> bool:
+        tools = (self.context.tools.get(c.name) for c in self.assistant_message.tool_calls)
+        return all(tool.parallel_tool_execute for tool in tools if tool is not None)
+
+    # -- running --
+
+    def run(self, group: list[int]) -> None:
+        """Run the calls of one group side by side, as many at once as the rules allow."""
+        waiting = deque(group)
+        while waiting or self.running:
+            while waiting and (self.signal.aborted or self._has_place()):
+                self._start(waiting.popleft())
+            if not self.running:
+                continue
+            self._take(self._remaining_s())
+            self._give_up(time.monotonic())
+
+    def _has_place(self) -> bool:
+        return len(self.running) < self.rules.max_parallel_tools
+
+    def _start(self, index: int) -> None:
+        prepared = self.prepared[index]
+        if self.signal.aborted:
+            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+            return
+        signal = AbortSignal(self.signal)
+        limit = prepared.tool.timeout_s
+        self.running[index] = _Running(
+            prepared, signal, None if limit is None else time.monotonic() + limit
+        )
+        context = contextvars.copy_context()
+        try:
+            self.pool.submit(context.run, self._work, index, prepared, signal)
+        except RuntimeError:  # the interpreter is shutting down, or no thread can be had
+            del self.running[index]
+            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+
+    def _work(self, index: int, prepared: PreparedToolCall, signal: AbortSignal) -> None:
+        """Run one call; on a worker's thread."""
+        executed = execute_prepared_tool_call(prepared, signal, self.emit)
+        finalized = finalize_executed_tool_call(
+            self.context, self.assistant_message, prepared, executed, self.hooks, signal
+        )
+        self.settled.put((index, finalized))
+
+    def _remaining_s(self) -> float | None:
+        """Seconds until the next time limit or the end of an abort's grace; None: there is none."""
+        ends = [call.ends_at for call in self.running.values() if call.ends_at is not None]
+        if self.signal.aborted_at is not None:
+            ends.append(self.signal.aborted_at + self.rules.abort_grace_s)
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _take(self, timeout_s: float | None) -> None:
+        """Wait for what comes first, and then take all that is there."""
+        try:
+            settled = self.settled.get(timeout=timeout_s)
+            while True:
+                if settled is not None and settled[0] in self.running:
+                    self.running.pop(settled[0]).signal.release()
+                    self._settle(*settled)
+                settled = self.settled.get_nowait()
+        except Empty:
+            return
+
+    def _give_up(self, now: float) -> None:
+        """Answer for calls whose time is up; their threads are left behind."""
+        aborted_at = self.signal.aborted_at
+        grace_over = aborted_at is not None and now >= aborted_at + self.rules.abort_grace_s
+        for index, call in list(self.running.items()):
+            timed_out = call.ends_at is not None and now >= call.ends_at
+            if not (grace_over or timed_out):
+                continue
+            del self.running[index]
+            tool = call.prepared.tool
+            text = ABORTED_TEXT if grace_over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+            call.signal.abort(text)
+            call.signal.release()
+            logger.warning(
+                "tool %s is still running and was left behind: %s", tool.name, text
+            )
+            self._settle_failed(index, call.prepared.tool_call, text)
+
+    # -- settling --
+
+    def _settle_failed(self, index: int, call: ToolCall, text: str) -> None:
+        self._settle(index, FinalizedOutcome(call, create_error_tool_result(text), is_error=True))
+
+    def _settle(self, index: int, outcome: FinalizedOutcome) -> None:
+        """Tell of a call's end at once, and of its message as soon as all before it are there."""
+        call = outcome.tool_call
+        message = create_tool_result_message(outcome)
+        self.outcomes[index] = outcome
+        self.waiting_messages[index] = message
+        self.emit(ToolExecEndEvent(call.id, call.name, outcome.result, outcome.is_error, message))
+        while len(self.messages) in self.waiting_messages:
+            ready = self.waiting_messages.pop(len(self.messages))
+            self.messages.append(ready)
+            self.emit(MessageStartEvent(ready))
+            self.emit(MessageEndEvent(ready))
+
+

@@ -1,0 +1,226 @@
+"""AgentCore's door: a loop as an iterable of events, or with an event sink.
+
+    for event in agent_loop(prompts, context, config, stream_fn=provider):
+        ...
+
+The loop runs on a thread of its own and never waits for its reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from types import TracebackType
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.context import AgentContext
+from yiemagent.errors import AgentStateError
+from yiemagent.events import Event
+from yiemagent.llm import StreamFn, stream_fn_of
+from yiemagent.loop import AgentLoopConfig, LoopPorts, run_loop
+from yiemagent.messages import AgentMessage, AssistantMessage, Transcript
+from yiemagent.openai_format import user_message
+from yiemagent.pool import DaemonPool
+from yiemagent.run import EventSink, Run
+from yiemagent.state import AgentState
+
+__all__ = ["EventStream", "agent_loop", "agent_loop_continue", "run_agent_loop"]
+
+_numbers = itertools.count(1)
+
+
+class EventStream:
+    """The events of one run, as they come; iterated once, by one thread.
+
+    The run goes on whether or not it is read. `break` alone changes nothing; `close()`, leaving its `with`, or dropping the
+    stream aborts the run.
+    """
+
+    def __init__(self, run: Run, events: SimpleQueue[Event | None]) -> None:
+        self._run = run
+        self._events = events
+        self._drop = weakref.finalize(self, run.signal.abort, "the event stream was dropped")
+        self._drop.atexit = False
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self._events.get()) is not None:
+            yield event
+        self._events.put(None)  # so that iterating again ends at once instead of waiting for ever
+
+    def result(self, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:
+        """Block until the run is over, whether or not the events are read; gives what it added to the history.
+
+        The prompts are part of it; after an error or an abort, so is what came before.
+
+        Args:
+            timeout_s: seconds to wait at most; None waits for ever.
+
+        Raises:
+            TimeoutError: where the run is not over in time; it goes on.
+        """
+        if not self._run.wait(timeout_s):
+            raise TimeoutError(f"the run is not over after {timeout_s} s; it goes on")
+        return self._run.new_messages
+
+    @property
+    def answer(self) -> AssistantMessage | None:
+        """The run's answer; None while it is going on."""
+        return self._run.answer
+
+    def close(self) -> None:
+        """Abort the run; what it emits until its end can still be read."""
+        self._run.signal.abort("the event stream was closed")
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def agent_loop(
+    prompts: Sequence[AgentMessage],
+    context: AgentContext,
+    config: AgentLoopConfig,
+    *,
+    stream_fn: StreamFn,
+    signal: AbortSignal | None = None,
+) -> EventStream:
+    """Start a run with new messages and give its events.
+
+    Args:
+        prompts: the messages that begin it; a single message or a string stands for a list of one.
+        context: what it begins with; it is not changed.
+        config: how to work.
+        stream_fn: asks the model; anything that `YiemAgent` takes as `llm_call`.
+        signal: aborts the run; None: only the stream does.
+
+    Raises:
+        ConfigurationError: where an argument is of the wrong kind.
+    """
+    events: SimpleQueue[Event | None] = SimpleQueue()
+    door = _Door(context, config, stream_fn, signal)
+    run = door.run(_messages(prompts), events.put, lambda: events.put(None))
+    run.start()
+    return EventStream(run, events)
+
+
+def agent_loop_continue(
+    context: AgentContext,
+    config: AgentLoopConfig,
+    *,
+    stream_fn: StreamFn,
+    signal: AbortSignal | None = None,
+) -> EventStream:
+    """Start a run on the history as it is and give its events.
+
+    Raises:
+        AgentStateError: where the history is empty, or its last message is the assistant's and nothing can follow it.
+    """
+    _check_can_continue(context, config)
+    return agent_loop((), context, config, stream_fn=stream_fn, signal=signal)
+
+
+def run_agent_loop(
+    prompts: Sequence[AgentMessage],
+    context: AgentContext,
+    config: AgentLoopConfig,
+    emit: EventSink,
+    *,
+    stream_fn: StreamFn,
+    signal: AbortSignal | None = None,
+) -> tuple[AgentMessage, ...]:
+    """Do a run and block until it is over; each event is handed to `emit` before the run goes on.
+
+    Args:
+        prompts: as for `agent_loop`; none continues the history as it is.
+        context: what it begins with; it is not changed.
+        config: how to work.
+        emit: called with each event, one at a time, on the run's threads.
+        stream_fn: asks the model.
+        signal: aborts the run, or None. A KeyboardInterrupt aborts it too.
+
+    Returns:
+        What the run added to the history, the prompts included.
+    """
+    if not prompts:
+        _check_can_continue(context, config)
+    run = _Door(context, config, stream_fn, signal).run(_messages(prompts), emit)
+    run.start()
+    try:
+        run.wait()
+    except BaseException:
+        run.signal.abort("interrupted")
+        raise
+    return run.new_messages
+
+
+@attrs.frozen
+class _Door:
+    """What both doors need to make a run."""
+
+    context: AgentContext
+    config: AgentLoopConfig
+    stream_fn: StreamFn
+    signal: AbortSignal | None
+
+    def run(
+        self,
+        prompts: tuple[AgentMessage, ...],
+        sink: EventSink,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Make a run that has not started; its pool ends with it."""
+        name = f"yiem-loop-{next(_numbers)}"
+        pool = DaemonPool(f"{name}-tool")
+        stream_fn = stream_fn_of(self.stream_fn)
+
+        def work(run: Run) -> AssistantMessage:
+            ports = LoopPorts(stream_fn=stream_fn, emit=run.emit, pool=pool)
+            return run_loop(prompts, self.context, self.config, run.signal, ports)
+
+        def done() -> None:
+            pool.shutdown(wait=False)
+            on_done()
+
+        return Run(
+            work,
+            name=name,
+            state=_state(self.context, self.config),
+            prompts=prompts,
+            sinks=(sink,),
+            signal=AbortSignal(self.signal),
+            grace_s=self.config.abort_grace_s,
+            on_done=done,
+        )
+
+
+def _state(context: AgentContext, config: AgentLoopConfig) -> AgentState:
+    return AgentState(context.system_prompt, config.model, context.tools, context.messages)
+
+
+def _messages(prompts: object) -> tuple[AgentMessage, ...]:
+    """Give prompts as messages: a string or a single message stands for a list of one."""
+    several = prompts if isinstance(prompts, (list, tuple, Transcript)) else (prompts,)
+    return tuple(
+        prompt if hasattr(prompt, "to_llm") else user_message(prompt) for prompt in several
+    )
+
+
+def _check_can_continue(context: AgentContext, config: AgentLoopConfig) -> None:
+    if not context.messages:
+        raise AgentStateError("the history is empty: there is nothing to continue; give prompts")
+    queues = config.get_steering_messages or config.get_follow_up_messages
+    if isinstance(context.messages[-1], AssistantMessage) and queues is None:
+        raise AgentStateError(
+            "the last message is the assistant's: there is nothing to answer; give prompts"
+        )
