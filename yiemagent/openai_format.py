@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, assert_never, cast
 
 from yiemagent.arguments import parse_arguments
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import InvalidArguments
+from yiemagent.history import repair
 from yiemagent.messages import (
     AssistantMessage,
     FrozenDict,
@@ -103,7 +104,7 @@ def _llm_messages(context: AgentContext | LlmContext) -> list[LlmMessage]:
     if isinstance(context, LlmContext):
         return list(context.messages)
     shown = (message.to_llm() for message in context.messages)
-    return [message for message in shown if message is not None]
+    return list(repair([message for message in shown if message is not None]))
 
 
 class _Kept(weakref.ref[Any]):
@@ -223,6 +224,8 @@ def _convert(message: LlmMessage) -> _Dicts:
             return _assistant_dicts(message), ()
         case ToolResultMessage():
             return _result_dicts(message)
+        case _:
+            assert_never(message)
 
 
 _message_dicts = _Memo(_convert)

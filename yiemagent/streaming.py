@@ -199,8 +199,10 @@ def _no_constant(name: str) -> Any:
 def tool_arguments(text: str) -> FrozenDict | str:
     """Give a call's arguments from their JSON text: an object where it is one, else the text as it came.
 
-    Nothing is repaired here; `arguments.parse_arguments` decides what the text means.
+    Blank text is no arguments. Nothing is repaired here; `arguments.parse_arguments` decides what the text means.
     """
+    if not text or text.isspace():
+        return FrozenDict()
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
