@@ -106,7 +106,7 @@ class WeatherServer:
         self.answers = answers or {}
         self.holds = set(holds)
         self.requests = []
-        self.asked = threading.Event()
+        self.held = threading.Event()  # set with the first request that is held
         self._ending = threading.Event()
         self._cities = {}
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -208,8 +208,8 @@ class WeatherServer:
                 url = urllib.parse.urlsplit(self.path)
                 query = dict(urllib.parse.parse_qsl(url.query))
                 outer.requests.append((url.path, query))
-                outer.asked.set()
                 if url.path in outer.holds:
+                    outer.held.set()
                     outer._ending.wait()
                     return
                 status, body = outer.answer(url.path, query)
