@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from yiemagent.errors import AbortedError
 
@@ -25,19 +26,19 @@ class AbortSignal:
         parent: a signal whose abort also aborts this one; None for a signal of its own.
     """
 
-    __slots__ = ("__weakref__", "_aborted_at", "_callbacks", "_event", "_lock", "_parent", "_reason")
+    __slots__ = ("__weakref__", "_aborted_at", "_callbacks", "_lock", "_parent", "_reason")
 
     def __init__(self, parent: AbortSignal | None = None) -> None:
-        # Protects the four fields below. Re-entrant, since a signal handler may abort while the same thread is in
-        # here; callbacks never run while it is held.
+        # Protects the three fields below. Re-entrant, since a signal handler or a finalizer may abort while the same
+        # thread is in here; callbacks never run while it is held. Waiters have a `SimpleQueue` each, whose `put` may be
+        # called from anywhere, where an `Event` could deadlock.
         self._lock = threading.RLock()
         self._aborted_at: float | None = None
         self._reason: str | None = None
-        self._event: threading.Event | None = None  # made by the first wait: most signals are only asked
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._parent: Callable[[], None] | None = None
         if parent is not None:
-            self._parent = parent.add_callback(lambda: self.abort(parent.reason))
+            self._parent = parent.add_callback(self._follow(parent))
 
     @property
     def aborted(self) -> bool:
@@ -70,8 +71,6 @@ class AbortSignal:
             self._aborted_at = time.monotonic()
             callbacks = tuple(self._callbacks.values())
             self._callbacks.clear()
-            if self._event is not None:
-                self._event.set()
         for callback in callbacks:
             _call(callback)
         return True
@@ -85,13 +84,15 @@ class AbortSignal:
         Returns:
             Whether the signal is set.
         """
-        with self._lock:
-            if self._aborted_at is not None:
-                return True
-            if self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        return event.wait(timeout_s)
+        woken: SimpleQueue[None] = SimpleQueue()
+        remove = self.add_callback(lambda: woken.put(None))
+        try:
+            woken.get(timeout=timeout_s)
+        except Empty:
+            return self.aborted
+        finally:
+            remove()
+        return True
 
     def add_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called once when the signal is set, at once where it is set already.
@@ -103,11 +104,13 @@ class AbortSignal:
         """
         key = object()
         with self._lock:
-            if self._aborted_at is None:
-                self._callbacks[key] = callback
-                return lambda: self._remove(key)
-        _call(callback)
-        return _nothing
+            self._callbacks[key] = callback
+            # Asked after it was added: a signal handler or finalizer may abort in this thread between any two lines.
+            late = self._aborted_at is not None and self._callbacks.pop(key, None) is not None
+        if late:
+            _call(callback)
+            return _nothing
+        return lambda: self._remove(key)
 
     def raise_if_aborted(self) -> None:
         """Raise `AbortedError` where the signal is set."""
@@ -119,6 +122,12 @@ class AbortSignal:
         if self._parent is not None:
             self._parent()
             self._parent = None
+
+    def _follow(self, parent: AbortSignal) -> Callable[[], None]:
+        def follow() -> None:
+            self.abort(parent.reason)
+
+        return follow
 
     def _remove(self, key: object) -> None:
         with self._lock:

@@ -7,7 +7,6 @@ thread, which waits at the door and nowhere else, looks at all of them at once.
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -20,21 +19,26 @@ T = TypeVar("T")
 
 
 class Doorbell:
-    """A bell that stays rung until it is answered: one waiter, any number of ringers."""
+    """A bell that stays rung until it is answered: one waiter, any number of ringers.
 
-    __slots__ = ("_event",)
+    Over a `SimpleQueue`, since a finalizer may ring in the middle of anything, and its `put` is safe there.
+    """
+
+    __slots__ = ("_rings",)
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ring(self) -> None:
         """Wake the waiter, now or at its next wait."""
-        self._event.set()
+        if self._rings.empty():  # else the waiter has not answered yet, and will look after this
+            self._rings.put(None)
 
     def wait(self) -> None:
         """Block until it rings, and answer it; look at the channels after this, never before, else a ring is lost."""
-        self._event.wait()
-        self._event.clear()
+        self._rings.get()
+        while not self._rings.empty():
+            self._rings.get()
 
 
 class Channel(Generic[T]):
@@ -108,6 +112,11 @@ class Channel(Generic[T]):
                 return None
             self._queue.not_full.notify()
             return self._queue.queue.popleft()
+
+    def peek(self) -> T | None:
+        """Give the oldest item and leave it there; None where there is none."""
+        with self._queue.mutex:
+            return self._queue.queue[0] if self._queue.queue else None
 
     def drain(self) -> tuple[T, ...]:
         """Take all items, oldest first."""

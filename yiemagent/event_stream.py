@@ -220,7 +220,8 @@ def _check_can_continue(context: AgentContext, config: AgentLoopConfig) -> None:
     if not context.messages:
         raise AgentStateError("the history is empty: there is nothing to continue; give prompts")
     queues = config.get_steering_messages or config.get_follow_up_messages
-    if isinstance(context.messages[-1], AssistantMessage) and queues is None:
+    last = context.messages[-1]
+    if isinstance(last, AssistantMessage) and not last.failed and queues is None:
         raise AgentStateError(
             "the last message is the assistant's: there is nothing to answer; give prompts"
         )

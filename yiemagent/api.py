@@ -1,0 +1,133 @@
+"""The verbs: what callers do with an agent, each a plain blocking function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yiemagent.agent import Receipt, YiemAgent
+from yiemagent.messages import AgentMessage, AssistantMessage
+
+__all__ = [
+    "abort_agent",
+    "ask",
+    "continue_agent",
+    "follow_up",
+    "prompt_agent",
+    "run_agent",
+    "steer",
+    "stop_agent",
+    "take_response",
+]
+
+
+def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) -> None:
+    """Send a message that gets a run of its own, and so exactly one answer at `take_response`.
+
+    Runs of one agent follow one another in the order in which they were sent. The context variables of the caller hold in
+    the run, its hooks, sinks and tools.
+
+    Args:
+        agent: the agent.
+        message: text, an OpenAI message dict, or a message.
+        timeout_s: seconds to wait for a place; 0: not at all, None: for ever.
+
+    Raises:
+        ChannelFull: where 16 answers are queued, running or untaken, after the time allowed.
+        AgentStopped: where the agent was stopped.
+        AgentStateError: where waiting would wait for the run that this is called in.
+    """
+    agent._core.submit(message, timeout_s=timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+
+
+prompt_agent = run_agent
+
+
+def take_response(agent: YiemAgent, timeout_s: float | None = None) -> AssistantMessage:
+    """Take the oldest answer that nobody took; a failed or aborted run is an answer too.
+
+    Args:
+        agent: the agent.
+        timeout_s: seconds to wait; None: for ever.
+
+    Raises:
+        ResponseTimeout: where none came in time; nothing is changed.
+        AgentStopped: where the agent was stopped and no answer is left.
+        AgentStateError: where this would wait for the run that it is called in.
+    """
+    return agent._core.take(timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> AssistantMessage:
+    """Send a message and block until its answer; safe from many threads at once, each gets its own.
+
+    Interrupted or timed out, it takes its message back if that has not begun. If it has, a time-out leaves the run going, with
+    its answer only in the history, and a KeyboardInterrupt aborts it.
+
+    Args:
+        agent: the agent.
+        message: text, an OpenAI message dict, or a message.
+        timeout_s: seconds to wait; None: for ever.
+
+    Raises:
+        ResponseTimeout: where no answer came in time.
+        AgentStopped: where the agent was or is stopped before the message began.
+        AgentStateError: where this would wait for the run that it is called in.
+    """
+    return agent._core.ask(message, timeout_s=timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def steer(agent: YiemAgent, message: Any) -> Receipt:
+    """Send a message that joins the run going on at its next turn; on an idle agent it starts a run.
+
+    Raises:
+        ChannelFull: where 32 such messages wait.
+        AgentStopped: where the agent was stopped.
+    """
+    return agent._core.join(message, "steering")  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def follow_up(agent: YiemAgent, message: Any) -> Receipt:
+    """Send a message that joins the run going on when it would stop; on an idle agent it starts a run.
+
+    Raises:
+        ChannelFull: where 32 such messages wait.
+        AgentStopped: where the agent was stopped.
+    """
+    return agent._core.join(message, "follow_up")  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def continue_agent(agent: YiemAgent) -> None:
+    """Start a run on the history as it is: after a tool's hand-off, an error or an abort. It gives one answer.
+
+    Raises:
+        AgentStateError: where a run is going on, the history is empty, or there is nothing to answer.
+        AgentStopped: where the agent was stopped.
+    """
+    agent._core.go_on()  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
+    """Abort the run going on and return at once; its answer follows with stop reason "aborted".
+
+    May be called from anywhere, tools, hooks and sinks included. Queued messages still get their runs.
+
+    Returns:
+        False where nothing was running, or it was aborted already.
+    """
+    return agent._core.abort(reason)  # noqa: SLF001 - the verbs are the agent's other half
+
+
+def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:
+    """End the agent: the run going on ends without looking at its queues again, and its answer can still be taken.
+
+    Args:
+        agent: the agent.
+        timeout_s: seconds that the run may take; then it is aborted. None: as long as it takes.
+
+    Returns:
+        The messages that entered no run, in order; `()` from a second call.
+
+    Raises:
+        AgentStateError: where this would wait for the run that it is called in.
+    """
+    return agent._core.stop(timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
