@@ -21,6 +21,7 @@ __all__ = [
     "HttpError",
     "HttpTimeout",
     "InvalidArguments",
+    "InvalidJson",
     "LlmConnectionError",
     "LlmError",
     "McpError",
@@ -185,6 +186,10 @@ class McpProtocolError(McpError):
 
 class McpTransportError(McpError):
     """The connection to the server failed."""
+
+
+class InvalidJson(YiemAgentError, ValueError):
+    """JSON that is no message or event of ours; the text names the place and what was expected there."""
 
 
 class SessionError(YiemAgentError):

@@ -1,0 +1,391 @@
+"""The one JSON form of messages and events: what sessions store, traces record and programs exchange.
+
+A message is an object with its `role`, an event one with `event`, a stream event one with `stream`; fields keep their
+own names, and one that has its default is left out. `v` is the version of the form. What a newer version added to a
+known kind is ignored when it is read, so whoever stores messages keeps the lines as they were written; a kind that is
+not known is an error, since nothing right can be made of it.
+
+The form is data: how each type of field is written stands in one table, and a class needs no line of its own. JSON is
+strict: what it lacks (NaN, infinity) is written as null, and what is no JSON value inside a payload as its text.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import attrs
+
+from yiemagent import errors, events, messages
+from yiemagent.errors import InvalidJson, LlmError, YiemAgentError
+from yiemagent.messages import LlmUsage, StopReason
+from yiemagent.payload import FrozenDict
+from yiemagent.transcript import Transcript
+from yiemagent.streaming import PartialMessage, StreamEvent
+from yiemagent.tool import AgentToolResult
+
+__all__ = ["VERSION", "dumps", "from_json", "loads", "to_json"]
+
+VERSION = 1
+
+
+# --- the border -------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """Give a message, an event or a stream event as plain dicts and lists that any JSON writer takes.
+
+    The partial message of an update and the traceback of an error are not written.
+
+    Raises:
+        TypeError: where it is none of these.
+        InvalidJson: where a payload in it is nested too deeply to be written.
+    """
+    kind: Any = type(value)
+    tag = _tag_of(kind)
+    if tag is None or tag[0] == "type":
+        raise TypeError(f"{value!r} is no message or event")
+    try:
+        return {"v": VERSION, **_write(value)}
+    except RecursionError:
+        raise InvalidJson(f"a {type(value).__name__} is nested too deeply for JSON") from None
+
+
+def from_json(data: Any) -> Any:
+    """Give the message or event that `to_json` gave `data` for.
+
+    The partial message of an update is empty; the stream events before it amount to it.
+
+    Raises:
+        InvalidJson: where it is none; the text names the place and what was expected there.
+    """
+    if not isinstance(data, Mapping):
+        raise InvalidJson(f"a message or event must be a JSON object, not {_short(data)}")
+    version = data.get("v", VERSION)
+    if not isinstance(version, int) or version < 1:
+        raise InvalidJson(f"v: the version must be a whole number from 1 on, not {_short(version)}")
+    newer = f" (written by a newer version: {version})" if version > VERSION else ""
+    for key in ("role", "event", "stream"):
+        if key in data:
+            return _read_tagged(data, key, str(data[key]), newer)
+    raise InvalidJson(f"{_short(dict(data))} has no role, event or stream that says what it is")
+
+
+def dumps(value: Any) -> str:
+    """Give a message or event as one line of JSON, which encodes as UTF-8 whatever is in it."""
+    data = to_json(value)
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates survive as escapes
+        return json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text
+
+
+def loads(text: str | bytes) -> Any:
+    """Give the message or event of a JSON text.
+
+    Raises:
+        InvalidJson: where the text is no JSON, or no message or event.
+    """
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise InvalidJson("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidJson(f"no valid JSON: {error}") from None
+    return from_json(data)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Event")).lower()
+
+
+@functools.cache
+def _classes() -> Mapping[str, Mapping[str, type]]:
+    """The classes by the key that tags them, and by tag."""
+    told = [kind for name in events.__all__ if isinstance(kind := getattr(events, name), type)]
+    return {
+        "role": {kind.role: kind for kind in get_args(messages.AgentMessage)},
+        "event": {_snake(kind.__name__): kind for kind in told if kind is not events.Event},
+        "stream": {_snake(kind.__name__): kind for kind in get_args(StreamEvent)},
+        "type": {kind.type: kind for kind in get_args(messages.AssistantContent)},
+    }
+
+
+@functools.cache
+def _tag_of(kind: Any) -> tuple[str, str] | None:
+    for key, tagged in _classes().items():
+        for tag, candidate in tagged.items():
+            if candidate is kind:
+                return key, tag
+    return None
+
+
+@attrs.frozen
+class _Field:
+    name: str
+    required: bool
+    default: Any
+    write: Callable[[Any], Any]
+    read: Callable[[Any, str], Any]
+
+    def is_default(self, held: Any) -> bool:
+        # By type, too: 0, 0.0 and False are equal, and so are a plain and a frozen payload.
+        return not self.required and type(held) is type(self.default) and held == self.default
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(
+            field.name,
+            field.default is attrs.NOTHING,
+            _default(field.default),
+            *_TYPES[str(field.type)],
+        )
+        for field in attrs.fields(kind)
+        if str(field.type) != "PartialMessage"
+    )
+
+
+def _default(given: Any) -> Any:
+    factory = getattr(given, "factory", None)
+    return given if factory is None else factory()
+
+
+def _write(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
+    tag = _tag_of(kind)
+    written: dict[str, Any] = {} if tag is None else {tag[0]: tag[1]}
+    for field in _fields(kind):
+        held = getattr(value, field.name)
+        if not field.is_default(held):
+            written[field.name] = None if held is None else field.write(held)
+    return written
+
+
+def _read_tagged(data: Any, key: str, path: str, note: str = "") -> Any:
+    if not isinstance(data, Mapping):
+        raise InvalidJson(f"{path}: expected an object, not {_short(data)}")
+    tag = data.get(key)
+    kind = _classes()[key].get(tag) if isinstance(tag, str) else None
+    if kind is None:
+        known = ", ".join(_classes()[key])
+        raise InvalidJson(f"{path}: unknown {key} {_short(tag)}{note}; known are {known}")
+    return _read(kind, data, path)
+
+
+def _read(kind: Any, data: Any, path: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise InvalidJson(f"{path}: expected an object, not {_short(data)}")
+    given: dict[str, Any] = {}
+    for field in _fields(kind):
+        if field.name in data:
+            given[field.name] = field.read(data[field.name], f"{path}.{field.name}")
+        elif field.required:
+            given[field.name] = field.read(None, f"{path}.{field.name}")
+    if kind is events.MessageUpdateEvent:
+        given["partial_message"] = PartialMessage.first()
+    return kind(**given)
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _payload(value: Any) -> Any:
+    """Give a payload as JSON values."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _payload(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_payload(item) for item in value]
+    if isinstance(value, AgentToolResult):
+        return {_RESULT: _write(value)}
+    return str(value)
+
+
+_RESULT = "$tool_result"  # a tool result that a tool gave as its progress
+
+
+def _read_payload(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping) and value.keys() == {_RESULT}:
+        return _read(AgentToolResult, value[_RESULT], path)
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _expected(what: str, value: Any, path: str) -> InvalidJson:
+    given = "nothing" if value is None else _short(value)
+    return InvalidJson(f"{path}: expected {what}, not {given}")
+
+
+def _scalar(what: str, *kinds: type, optional: bool = False) -> tuple[Any, Any]:
+    def read(value: Any, path: str) -> Any:
+        fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+        if fits or (optional and value is None):
+            return value
+        raise _expected(what, value, path)
+
+    return _same, read
+
+
+def _one_of(*values: str) -> tuple[Any, Any]:
+    def read(value: Any, path: str) -> Any:
+        if value in values:
+            return value
+        raise _expected(" or ".join(map(repr, values)), value, path)
+
+    return _same, read
+
+
+def _object(kind: Any, *, optional: bool = False) -> tuple[Any, Any]:
+    def read(value: Any, path: str) -> Any:
+        return None if optional and value is None else _read(kind, value, path)
+
+    return _write, read
+
+
+def _tagged(key: str, *kinds: type, optional: bool = False) -> tuple[Any, Any]:
+    def read(value: Any, path: str) -> Any:
+        if optional and value is None:
+            return None
+        held = _read_tagged(value, key, path)
+        if kinds and not isinstance(held, kinds):
+            raise _expected(" or ".join(kind.__name__ for kind in kinds), value, path)
+        return held
+
+    return _write, read
+
+
+def _many(item: tuple[Any, Any], gather: Callable[[Iterable[Any]], Any] = tuple) -> tuple[Any, Any]:
+    write_item, read_item = item
+
+    def write(held: Iterable[Any]) -> list[Any]:
+        return [write_item(value) for value in held]
+
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise _expected("a list", value, path)
+        return gather(read_item(held, f"{path}[{index}]") for index, held in enumerate(value))
+
+    return write, read
+
+
+def _write_time(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat()
+
+
+def _read_time(value: Any, path: str) -> datetime:
+    try:
+        read = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise _expected("a time such as 2026-01-31T12:00:00+00:00", value, path) from None
+    if read.tzinfo is None:
+        raise _expected("a time with its offset", value, path)
+    return read.astimezone(UTC)
+
+
+def _read_object(value: Any, path: str) -> FrozenDict:
+    if not isinstance(value, Mapping):
+        raise _expected("an object", value, path)
+    return FrozenDict(messages.freeze_json(value))
+
+
+def _read_arguments(value: Any, path: str) -> FrozenDict | str:
+    return value if isinstance(value, str) else _read_object(value, path)
+
+
+def _write_error(error: Exception) -> dict[str, Any]:
+    written: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    if isinstance(error, LlmError):
+        written |= {name: getattr(error, name) for name in _LLM_FACTS}
+    return written
+
+
+_LLM_FACTS = ("status", "retryable", "retry_after_ms")
+
+
+def _read_error(value: Any, path: str) -> Exception | None:
+    """Give an error of the library as what it was, any other as a `YiemAgentError` that names it."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        raise _expected("an error's type and message", value, path)
+    name, text = value["type"], str(value.get("message", ""))
+    kind = getattr(errors, name, None) if name in errors.__all__ else None
+    if kind is None:
+        return YiemAgentError(f"{name}: {text}")
+    return _made(kind, text, value)
+
+
+def _made(kind: Any, text: str, facts: Mapping[str, Any]) -> Exception:
+    if issubclass(kind, LlmError):
+        status, retryable, retry_after_ms = (facts.get(name) for name in _LLM_FACTS)
+        made: Exception = kind(text, status, bool(retryable), retry_after_ms)
+    else:
+        made = kind(text)
+    return made
+
+
+_BLOCKS = _many(_tagged("type"))
+_CONTENT = _many(_tagged("type", messages.TextContent, messages.ImageContent))
+_TEXT = _scalar("text", str)
+_COUNT = _scalar("a whole number", int)
+_NUMBER = _scalar("a number", int, float)
+
+# How a field of each type is written and read, by the type as its class spells it.
+_TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
+    "str": _TEXT,
+    "str | None": _scalar("text", str, optional=True),
+    "int": _COUNT,
+    "int | None": _scalar("a whole number", int, optional=True),
+    "float": _NUMBER,
+    "float | None": _scalar("a number", int, float, optional=True),
+    "bool": _scalar("true or false", bool),
+    "StopReason": _one_of(*get_args(StopReason)),
+    "Literal['retry_scheduled', 'rate_gate', 'fallback']": _one_of(
+        "retry_scheduled", "rate_gate", "fallback"
+    ),
+    "datetime": (_write_time, _read_time),
+    "Any": (_payload, _read_payload),
+    "Mapping[str, Any]": (_payload, _read_object),
+    "FrozenDict | str": (_payload, _read_arguments),
+    "tuple[str, ...]": _many(_TEXT),
+    "LlmUsage | None": _object(LlmUsage, optional=True),
+    "AgentToolResult": _object(AgentToolResult),
+    "tuple[MessageContent, ...]": _CONTENT,
+    "tuple[AssistantContent, ...]": _BLOCKS,
+    "ToolCall": _tagged("type", messages.ToolCall),
+    "AgentMessage": _tagged("role"),
+    "AssistantMessage": _tagged("role", messages.AssistantMessage),
+    "AssistantMessage | None": _tagged("role", messages.AssistantMessage, optional=True),
+    "ToolResultMessage": _tagged("role", messages.ToolResultMessage),
+    "tuple[ToolResultMessage, ...]": _many(_tagged("role", messages.ToolResultMessage)),
+    "Sequence[AgentMessage]": _many(_tagged("role"), Transcript),
+    "StreamEvent": _tagged("stream"),
+    "Exception | None": (_write_error, _read_error),
+}
