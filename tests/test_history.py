@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yiemagent.history import NO_RESULT, Repairer, check, clean_text, repair
-from yiemagent.messages import (
-    AssistantMessage,
-    BashExecutionMessage,
-    CustomMessage,
-    TextContent,
-    ThinkingContent,
-    ToolCall,
-    ToolResultMessage,
-    Transcript,
-    UserMessage,
-)
+from yiemagent.messages import AssistantMessage, BashExecutionMessage, CustomMessage, TextContent, ThinkingContent, ToolCall, ToolResultMessage, UserMessage
+from yiemagent.transcript import Transcript
 
 
 def answer(*ids, text="", stop="tool_use"):

@@ -14,20 +14,9 @@ from hypothesis import strategies as st
 from yiemagent import openai_format
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError
-from yiemagent.messages import (
-    AssistantMessage,
-    BashExecutionMessage,
-    CustomMessage,
-    FrozenDict,
-    ImageContent,
-    LlmUsage,
-    TextContent,
-    ThinkingContent,
-    ToolCall,
-    ToolResultMessage,
-    Transcript,
-    UserMessage,
-)
+from yiemagent.messages import AssistantMessage, BashExecutionMessage, CustomMessage, ImageContent, LlmUsage, TextContent, ThinkingContent, ToolCall, ToolResultMessage, UserMessage
+from yiemagent.payload import FrozenDict
+from yiemagent.transcript import Transcript
 from yiemagent.openai_format import (
     assistant_message,
     format_msg_for_llm,

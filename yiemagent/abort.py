@@ -30,8 +30,8 @@ class AbortSignal:
 
     def __init__(self, parent: AbortSignal | None = None) -> None:
         # Protects the three fields below. Re-entrant, since a signal handler or a finalizer may abort while the same
-        # thread is in here; callbacks never run while it is held. Waiters have a `SimpleQueue` each, whose `put` may be
-        # called from anywhere, where an `Event` could deadlock.
+        # thread is in here; callbacks never run while it is held. Waiters have a `SimpleQueue` each, whose `put` may
+        # be called from anywhere, where an `Event` could deadlock.
         self._lock = threading.RLock()
         self._aborted_at: float | None = None
         self._reason: str | None = None
@@ -169,7 +169,9 @@ class Deadline:
 def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:  # a callback is anybody's; one that fails must not keep the others from being told
+    except (
+        Exception
+    ):  # a callback is anybody's; one that fails must not keep the others from being told
         logger.warning("an abort callback raised", exc_info=True)
 
 

@@ -1,124 +1,54 @@
-"""`YiemAgent`: four bounded channels, the six-state machine on a daemon thread, and one run after another.
-
-Callers touch only channels. The agent's thread waits at the doorbell, looks at the channels and the run, and does what
-`machine.decide` says. What decides who joins which run, the run's last look at its queues included, happens under one lock;
-nothing of the user's runs while it is held. The thread holds the `_Core` and not the public agent, so that dropping the agent
-ends it.
-"""
+"""`YiemAgent`: the agent that people hold. Its thread does not hold it, so that dropping it ends it."""
 
 from __future__ import annotations
 
-import contextvars
 import itertools
-import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, Self
 
 import attrs
 
-from yiemagent.abort import AbortSignal, Deadline
-from yiemagent.channels import Channel, Doorbell
+from yiemagent.agent_core import AgentCore, Receipt
+from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
-from yiemagent.errors import (
-    AgentStateError,
-    AgentStopped,
-    ChannelFull,
-    ConfigurationError,
-    DuplicateTool,
-    ResponseTimeout,
-)
-from yiemagent.events import Event, MessageEndEvent
+from yiemagent.errors import ConfigurationError
 from yiemagent.llm import stream_fn_of
-from yiemagent.loop import AgentLoopConfig, LoopPorts, made_answer, run_loop
-from yiemagent.machine import Action, State, View, classify, decide
-from yiemagent.messages import AgentMessage, AssistantMessage, Transcript
-from yiemagent.openai_format import user_message
-from yiemagent.pool import DaemonPool
+from yiemagent.machine import State, classify
+from yiemagent.messages import AgentMessage
 from yiemagent.registry import ToolStore, register_tool
 from yiemagent.remote_tools import discovery_tool
-from yiemagent.run import EventSink, Run
+from yiemagent.run import EventSink
 from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool
+from yiemagent.transcript import Transcript
 
 __all__ = ["Receipt", "YiemAgent"]
 
-logger = logging.getLogger("yiemagent.agent")
-
-INPUT_CAPACITY = 16
-FOLLOW_UP_CAPACITY = 32
-STEERING_CAPACITY = 32
-OUTPUT_CAPACITY = 16
-
 _numbers = itertools.count(1)
-
-# The agents whose answers somebody up the call chain is waiting for, outermost first, by core.
-_waiting_for: contextvars.ContextVar[tuple[_Core, ...]] = contextvars.ContextVar(
-    "yiemagent_waiting_for", default=()
-)
 
 
 class Session(Protocol):
     """What an agent needs of a session; fulfilled by the sessions wing."""
 
 
-@attrs.frozen
-class Receipt:
-    """What became of a message: whether it started a run of its own, or joined the one going on."""
-
-    started: bool
-
-
-@attrs.define(eq=False)
-class _Entry:
-    """A message on its way: its run's signal, the caller's context variables, and who waits for the answer."""
-
-    message: AgentMessage | None
-    serial: int
-    context: contextvars.Context
-    signal: AbortSignal = attrs.field(factory=AbortSignal)
-    reply: _Reply | None = None
-
-
-class _Reply:
-    """The answer to one `ask`, handed over once."""
-
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._answer: AssistantMessage | None = None
-        self._error: Exception | None = None
-
-    def give(self, answer: AssistantMessage | None, error: Exception | None = None) -> None:
-        self._answer, self._error = answer, error
-        self._there.set()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        return self._there.wait(timeout_s)
-
-    def take(self) -> AssistantMessage:
-        if self._error is not None:
-            raise self._error
-        assert self._answer is not None
-        return self._answer
-
-
 class YiemAgent:
     """An agent: give it messages, take its answers.
 
-    The thread starts with the first message. Use it as a context manager, or end it with `stop_agent`; an agent that nobody
-    holds any more finishes what it accepted and ends by itself.
+    The thread starts with the first message. Use it as a context manager, or end it with `stop_agent`; an agent that
+    nobody holds any more finishes what it accepted and ends by itself.
 
     Args:
-        llm_call: a provider, any `StreamFn`, a plain callable of the request dict, or a model string ("openai:…", "local").
+        llm_call: a provider, any `StreamFn`, a plain callable of the request dict, or a model string ("openai:…",
+            "local").
         system_prompt: instructions for the model.
         model: the model to ask, or None for the provider's own.
         tools: a mapping of tools (`get_tools(store)`), or a sequence of `AgentTool`s or plain functions.
         tool_store: a live store: what is registered there can be called in the next turn.
-        mcp_server: a callable `mcp_server("tools/list")`, `mcp_server("tools/call", name, arguments)`; adds `list_tools`,
-            which discovers its tools.
+        mcp_server: a callable `mcp_server("tools/list")`, `mcp_server("tools/call", name, arguments)`; adds
+            `list_tools`, which discovers its tools.
         messages: the history to begin with, oldest first.
         session: keeps the conversation; comes with the sessions wing.
         session_id: opaque key for caches and affinity; None: a fresh one.
@@ -134,7 +64,7 @@ class YiemAgent:
         DuplicateTool: where a tool's name is taken in the store.
     """
 
-    def __init__(  # noqa: PLR0913 - the reference's options, keyword-only
+    def __init__(
         self,
         llm_call: Any,
         *,
@@ -154,10 +84,12 @@ class YiemAgent:
         **config: Any,
     ) -> None:
         if session is not None:
-            raise ConfigurationError("session= needs the sessions part, which this version does not have")
+            raise ConfigurationError(
+                "session= needs the sessions part, which this version does not have"
+            )
         number = next(_numbers)
         store = _store(tools, tool_store, mcp_server)
-        self._core = _Core(
+        self._core = AgentCore(
             name=name or f"agent-{number}",
             stream_fn=stream_fn_of(llm_call, format_msg_for_llm),
             store=store,
@@ -196,7 +128,7 @@ class YiemAgent:
         """Which of the six states the channels and the run are in at this moment."""
         return classify(self._core.view())
 
-    def __enter__(self) -> YiemAgent:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -264,374 +196,3 @@ def _store(
             store.remove(discovery.name)
         store.register(discovery)
     return store
-
-
-class _Core:
-    """The agent behind the public one: everything that its thread needs."""
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        stream_fn: Any,
-        store: ToolStore,
-        config: AgentLoopConfig,
-        state: AgentState,
-        sinks: tuple[EventSink, ...],
-        prepare_context: Callable[[AgentState], AgentContext] | None,
-    ) -> None:
-        self.name = name
-        self.store = store
-        self._stream_fn = stream_fn
-        self._config = config
-        self._sinks = sinks
-        self._prepare_context = prepare_context
-        self._state = state
-        self._bell = Doorbell()
-        # The gate: decides which run a message belongs to. Protects everything below; waiters wait on it for places.
-        # Nothing of the user's runs while it is held, and nothing waits on another lock.
-        self._gate = threading.Condition(threading.RLock())
-        self._input: Channel[_Entry] = Channel("input", INPUT_CAPACITY, self._bell)
-        self._steering: Channel[_Entry] = Channel("steering", STEERING_CAPACITY, self._bell)
-        self._follow_up: Channel[_Entry] = Channel("follow-up", FOLLOW_UP_CAPACITY, self._bell)
-        self._output: Channel[AssistantMessage] = Channel("output", OUTPUT_CAPACITY)
-        self._run: Run | None = None
-        self._run_entry: _Entry | None = None
-        self._accepting = False  # whether the current run still takes messages in
-        self._in_flight: list[tuple[Channel[_Entry], _Entry]] = []  # drained, not yet in the history
-        self._left_over: list[_Entry] = []  # accepted, and stopped before it began
-        self._reserved = 0  # places in the output channel: answers queued, running or untaken
-        self._serials = itertools.count(1)
-        self._stopping: Literal["no", "drain", "now"] = "no"
-        self._thread: threading.Thread | None = None
-        self._pid: int | None = None
-        self._runs = itertools.count(1)
-        self._pool: DaemonPool | None = None
-
-    # -- looking --
-
-    def current_state(self) -> AgentState:
-        """The state of the run that is going on, else the latest."""
-        run = self._run
-        return run.state if run is not None else self._state
-
-    def view(self) -> View:
-        """What the thread sees when it looks."""
-        with self._gate:
-            run: Literal["none", "running", "done"] = "none"
-            if self._run is not None:
-                run = "done" if self._run.done else "running"
-            return View(run, bool(self._input), bool(self._follow_up), self._stopping)
-
-    # -- what callers do --
-
-    def submit(self, message: Any, *, timeout_s: float | None) -> None:
-        """Accept a message that gets a run and an answer of its own."""
-        if timeout_s != 0:
-            self._refuse_waiting_for_itself("a waiting run_agent")
-        entry = self._entry(user_message(message), waits=False)
-        self._put(entry, reserve=True, timeout_s=timeout_s)
-
-    def go_on(self) -> None:
-        """Accept a run on the history as it is."""
-        with self._gate:
-            self._check_usable()
-            if self._run is not None or self._input:
-                raise AgentStateError("a run is going on; continue_agent goes on from where one ended")
-            self._check_can_continue()
-            self._put(self._entry(None, waits=False), reserve=True, timeout_s=0)
-
-    def _check_can_continue(self) -> None:
-        history = self._state.messages
-        if not history:
-            raise AgentStateError("the history is empty: there is nothing to continue; use run_agent")
-        queued = bool(self._steering) or bool(self._follow_up)
-        if isinstance(history[-1], AssistantMessage) and not history[-1].failed and not queued:
-            raise AgentStateError(
-                "the last message is the assistant's: there is nothing to answer; use run_agent"
-            )
-
-    def ask(self, message: Any, *, timeout_s: float | None) -> AssistantMessage:
-        """Accept a message and wait for exactly its answer."""
-        self._refuse_waiting_for_itself("ask")
-        deadline = Deadline(timeout_s)
-        entry = self._entry(user_message(message), waits=True)
-        reply = entry.reply = _Reply()
-        try:
-            self._put(entry, reserve=False, timeout_s=timeout_s)
-        except ChannelFull as error:
-            raise ResponseTimeout(f"no place came free within {timeout_s} s; nothing was sent") from error
-        try:
-            if reply.wait(deadline.remaining_s()):
-                return reply.take()
-        except BaseException:
-            if not self._take_back(entry):
-                entry.signal.abort("interrupted")
-            raise
-        if self._take_back(entry):
-            raise ResponseTimeout(f"no answer within {timeout_s} s; the message was taken back")
-        raise ResponseTimeout(
-            f"no answer within {timeout_s} s; the run goes on and its answer will be in the history"
-        )
-
-    def join(self, message: Any, kind: Literal["steering", "follow_up"]) -> Receipt:
-        """Accept a message that joins the run going on, or starts one where the agent is idle."""
-        entry = self._entry(user_message(message), waits=False)
-        with self._gate:
-            self._check_usable()
-            if self._accepting or self._input:
-                channel = self._steering if kind == "steering" else self._follow_up
-                channel.put(entry)
-                return Receipt(started=False)
-            self._put(entry, reserve=True, timeout_s=0)
-            return Receipt(started=True)
-
-    def take(self, timeout_s: float | None) -> AssistantMessage:
-        """Take the oldest answer that nobody took."""
-        self._refuse_waiting_for_itself("take_response")
-        self._check_process()
-        answer = self._output.get(timeout_s)
-        with self._gate:
-            self._reserved -= 1
-            self._gate.notify_all()
-        return answer
-
-    def abort(self, reason: str | None) -> bool:
-        """Abort the run going on, or the one about to start; gives whether there was one. Never waits."""
-        with self._gate:
-            if self._run is not None:
-                signal = None if self._run.done else self._run.signal
-            else:
-                first = self._input.peek()
-                signal = None if first is None else first.signal
-        return signal is not None and signal.abort(reason)
-
-    def stop(self, timeout_s: float | None) -> tuple[AgentMessage, ...]:
-        """End the agent; gives the messages that entered no run, in the order in which they were accepted."""
-        self._refuse_waiting_for_itself("stop_agent")
-        self._check_process()
-        with self._gate:
-            self._stopping = "now"
-            self._accepting = False
-            self._input.close()
-            unstarted = self._input.drain()
-            self._left_over.extend(unstarted)
-            self._gate.notify_all()
-            thread = self._thread
-        for entry in unstarted:
-            if entry.reply is not None:
-                entry.reply.give(None, AgentStopped(f"agent {self.name!r} was stopped"))
-        self._bell.ring()
-        if thread is None:
-            self._output.close()
-        else:
-            thread.join(timeout_s)
-            if thread.is_alive():
-                self.abort("the agent was stopped")
-                thread.join()
-        return self._take_left_over()
-
-    def drain(self) -> None:
-        """Finish what was accepted and end; called by a finalizer, in the middle of anything, so it takes no lock."""
-        if self._stopping == "no":
-            self._stopping = "drain"
-        self._bell.ring()
-
-    # -- accepting --
-
-    def _entry(self, message: AgentMessage | None, *, waits: bool) -> _Entry:
-        context = contextvars.copy_context()
-        chain = _waiting_for.get() if waits else ()
-        context.run(_waiting_for.set, (*chain, self))
-        return _Entry(message, next(self._serials), context)
-
-    def _put(self, entry: _Entry, *, reserve: bool, timeout_s: float | None) -> None:
-        """Put an entry into the input channel, once there is place for it and, where it needs one, for its answer."""
-        deadline = Deadline(timeout_s)
-        with self._gate:
-            self._check_usable()
-            while len(self._input) >= INPUT_CAPACITY or (reserve and self._reserved >= OUTPUT_CAPACITY):
-                remaining = deadline.remaining_s()
-                if remaining == 0.0:
-                    raise ChannelFull(
-                        f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
-                        f"{len(self._input)} messages waiting; take answers first, or wait with timeout_s"
-                    )
-                self._gate.wait(remaining)
-                self._check_usable()
-            self._start_thread()
-            self._input.put(entry)
-            self._reserved += reserve
-
-    def _start_thread(self) -> None:
-        if self._thread is not None:
-            return
-        thread = threading.Thread(target=self._serve, name=f"yiem-{self.name}-loop", daemon=True)
-        thread.start()
-        self._thread, self._pid = thread, os.getpid()
-
-    def _check_usable(self) -> None:
-        self._check_process()
-        if self._stopping != "no":
-            raise AgentStopped(f"agent {self.name!r} was stopped; make a new one")
-
-    def _check_process(self) -> None:
-        if self._pid is not None and self._pid != os.getpid():
-            raise AgentStateError(
-                f"agent {self.name!r} was in use when this process was forked, and its thread stayed "
-                f"behind; make a new agent in the child process"
-            )
-
-    def _refuse_waiting_for_itself(self, what: str) -> None:
-        chain = _waiting_for.get()
-        if self in chain:
-            names = " -> ".join(core.name for core in (*chain, self))
-            raise AgentStateError(
-                f"{what} would wait for the run that it is called in ({names}); from inside a run use "
-                f"steer, follow_up, abort_agent or run_agent with timeout_s=0"
-            )
-
-    def _take_back(self, entry: _Entry) -> bool:
-        with self._gate:
-            taken = self._input.remove(lambda waiting: waiting is entry) is not None
-            self._gate.notify_all()
-            return taken
-
-    # -- the thread --
-
-    def _serve(self) -> None:
-        while True:
-            match decide(self.view()):
-                case Action.WAIT:
-                    self._bell.wait()
-                case Action.START:
-                    self._start_run()
-                case Action.DELIVER:
-                    self._deliver()
-                case Action.END:
-                    break
-        self._finish()
-
-    def _start_run(self) -> None:
-        with self._gate:
-            entry = self._input.take()
-            if entry is None:  # taken back since the thread looked
-                return
-            self._gate.notify_all()
-            run = self._run = self._new_run(entry)
-            self._run_entry = entry
-            self._accepting = True
-        run.start()
-
-    def _new_run(self, entry: _Entry) -> Run:
-        if self._pool is None:
-            self._pool = DaemonPool(f"yiem-{self.name}-tool")
-        pool = self._pool
-        prompts = () if entry.message is None else (entry.message,)
-        state = attrs.evolve(self._state, tools=self.store.snapshot())
-        config = attrs.evolve(
-            self._config,
-            get_steering_messages=lambda: self._look(run, self._steering),
-            get_follow_up_messages=lambda: self._last_look(run),
-        )
-
-        def work(run: Run) -> AssistantMessage:
-            ports = LoopPorts(
-                stream_fn=self._stream_fn,
-                emit=run.emit,
-                pool=pool,
-                live_tools=self.store.snapshot,
-                prepare_context=self._prepared(run),
-            )
-            context = AgentContext(state.system_prompt, state.messages, state.tools)
-            return run_loop(prompts, context, config, run.signal, ports)
-
-        run = Run(
-            work,
-            name=f"yiem-{self.name}-run-{next(self._runs)}",
-            state=state,
-            prompts=prompts,
-            sinks=self._sinks,
-            signal=entry.signal,
-            grace_s=self._config.abort_grace_s,
-            context=entry.context,
-            watch=self._watch,
-            close_gate=self._close_gate,
-            on_done=self._bell.ring,
-        )
-        return run
-
-    def _prepared(self, run: Run) -> Callable[[AgentContext], AgentContext] | None:
-        prepare = self._prepare_context
-        if prepare is None:
-            return None
-
-        def shown(context: AgentContext) -> AgentContext:
-            state = attrs.evolve(
-                run.state,
-                system_prompt=context.system_prompt,
-                messages=context.messages,
-                tools=context.tools,
-            )
-            return prepare(state)
-
-        return shown
-
-    def _look(self, run: Run, channel: Channel[_Entry]) -> tuple[AgentMessage, ...]:
-        """Drain a channel for a run; what is drained stays in flight until it is in the history."""
-        with self._gate:
-            if self._run is not run or not self._accepting:
-                return ()
-            entries = channel.drain()
-            self._in_flight.extend((channel, entry) for entry in entries)
-            return tuple(entry.message for entry in entries if entry.message is not None)
-
-    def _last_look(self, run: Run) -> tuple[AgentMessage, ...]:
-        """Give what still joins a run that would stop; where nothing does, it takes nothing in any more: one step."""
-        with self._gate:
-            waiting = self._look(run, self._steering) or self._look(run, self._follow_up)
-            if not waiting and self._run is run:
-                self._accepting = False
-            return waiting
-
-    def _watch(self, event: Event) -> None:
-        if isinstance(event, MessageEndEvent) and self._in_flight:
-            with self._gate:
-                self._in_flight = [
-                    pair for pair in self._in_flight if pair[1].message is not event.message
-                ]
-
-    def _close_gate(self) -> None:
-        """Let what arrives from now on belong to the next run; what was drained and not told goes back."""
-        with self._gate:
-            self._accepting = False
-            for channel in (self._steering, self._follow_up):
-                channel.restore([entry for home, entry in self._in_flight if home is channel])
-            self._in_flight = []
-
-    def _deliver(self) -> None:
-        with self._gate:
-            run, entry = self._run, self._run_entry
-            assert run is not None
-            assert entry is not None
-            self._state = run.state
-            self._run = self._run_entry = None
-            answer = run.answer or made_answer("error", "the run gave no answer")
-            if entry.reply is None:
-                self._output.put(answer)
-        if entry.reply is not None:
-            entry.reply.give(answer)
-
-    def _finish(self) -> None:
-        with self._gate:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False)
-        self._output.close()
-
-    def _take_left_over(self) -> tuple[AgentMessage, ...]:
-        with self._gate:
-            entries = [*self._left_over, *self._steering.drain(), *self._follow_up.drain()]
-            self._left_over = []
-        entries.sort(key=lambda entry: entry.serial)
-        return tuple(entry.message for entry in entries if entry.message is not None)

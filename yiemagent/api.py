@@ -23,8 +23,8 @@ __all__ = [
 def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) -> None:
     """Send a message that gets a run of its own, and so exactly one answer at `take_response`.
 
-    Runs of one agent follow one another in the order in which they were sent. The context variables of the caller hold in
-    the run, its hooks, sinks and tools.
+    Runs of one agent follow one another in the order in which they were sent. The context variables of the caller
+    hold in the run, its hooks, sinks and tools.
 
     Args:
         agent: the agent.
@@ -36,7 +36,7 @@ def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) ->
         AgentStopped: where the agent was stopped.
         AgentStateError: where waiting would wait for the run that this is called in.
     """
-    agent._core.submit(message, timeout_s=timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+    agent._core.submit(message, timeout_s=timeout_s)
 
 
 prompt_agent = run_agent
@@ -54,14 +54,14 @@ def take_response(agent: YiemAgent, timeout_s: float | None = None) -> Assistant
         AgentStopped: where the agent was stopped and no answer is left.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.take(timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.take(timeout_s)
 
 
 def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> AssistantMessage:
     """Send a message and block until its answer; safe from many threads at once, each gets its own.
 
-    Interrupted or timed out, it takes its message back if that has not begun. If it has, a time-out leaves the run going, with
-    its answer only in the history, and a KeyboardInterrupt aborts it.
+    Interrupted or timed out, it takes its message back if that has not begun. If it has, a time-out leaves the run
+    going, with its answer only in the history, and a KeyboardInterrupt aborts it.
 
     Args:
         agent: the agent.
@@ -73,7 +73,7 @@ def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> As
         AgentStopped: where the agent was or is stopped before the message began.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.ask(message, timeout_s=timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.ask(message, timeout_s=timeout_s)
 
 
 def steer(agent: YiemAgent, message: Any) -> Receipt:
@@ -83,7 +83,7 @@ def steer(agent: YiemAgent, message: Any) -> Receipt:
         ChannelFull: where 32 such messages wait.
         AgentStopped: where the agent was stopped.
     """
-    return agent._core.join(message, "steering")  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.join(message, "steering")
 
 
 def follow_up(agent: YiemAgent, message: Any) -> Receipt:
@@ -93,7 +93,7 @@ def follow_up(agent: YiemAgent, message: Any) -> Receipt:
         ChannelFull: where 32 such messages wait.
         AgentStopped: where the agent was stopped.
     """
-    return agent._core.join(message, "follow_up")  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.join(message, "follow_up")
 
 
 def continue_agent(agent: YiemAgent) -> None:
@@ -103,7 +103,7 @@ def continue_agent(agent: YiemAgent) -> None:
         AgentStateError: where a run is going on, the history is empty, or there is nothing to answer.
         AgentStopped: where the agent was stopped.
     """
-    agent._core.go_on()  # noqa: SLF001 - the verbs are the agent's other half
+    agent._core.go_on()
 
 
 def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
@@ -114,7 +114,7 @@ def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
     Returns:
         False where nothing was running, or it was aborted already.
     """
-    return agent._core.abort(reason)  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.abort(reason)
 
 
 def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:
@@ -130,4 +130,4 @@ def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[Age
     Raises:
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.stop(timeout_s)  # noqa: SLF001 - the verbs are the agent's other half
+    return agent._core.stop(timeout_s)

@@ -1,8 +1,8 @@
 """Tool-call arguments: from what a model sent to what a tool runs with.
 
-Text is parsed, and repaired only where it is whole and can mean one thing; values are coerced and completed by defaults
-(`coercion`); then JSON Schema decides. What is wrong is told in words that help a model to do better: the path, what
-was expected, what was given, which names exist.
+Text is parsed, and repaired only where it is whole and can mean one thing; values are coerced and completed by
+defaults (`coercion`); then JSON Schema decides. What is wrong is told in words that help a model to do better: the
+path, what was expected, what was given, which names exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from yiemagent.coercion import Coercer, loads_json
 from yiemagent.errors import InvalidArguments
-from yiemagent.messages import thaw_json
+from yiemagent.payload import thaw_json
 from yiemagent.schema import draft_of, sound_schema
 
 __all__ = ["ArgumentChecker", "checker_for", "parse_arguments"]

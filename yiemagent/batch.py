@@ -1,7 +1,8 @@
 """The tool calls of one answer: which run side by side, how long each may take, and in which order they are told of.
 
-The run's thread prepares all calls in order, hands them to the pool, and waits at one queue for whatever comes first: a
-result, an abort, a time limit. Only that thread emits Starts, Ends and result messages, so their order needs no lock.
+The run's thread prepares all calls in order, hands them to the pool, and waits at one queue for whatever comes
+first: a result, an abort, a time limit. Only that thread emits Starts, Ends and result messages, so their order
+needs no lock.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import contextvars
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Literal
 
 import attrs
 
 from yiemagent.abort import AbortSignal
+from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
-from yiemagent.events import MessageEndEvent, MessageStartEvent, ToolExecEndEvent, ToolExecStartEvent
+from yiemagent.events import (
+    MessageEndEvent,
+    MessageStartEvent,
+    ToolExecEndEvent,
+    ToolExecStartEvent,
+)
 from yiemagent.hooks import Hooks
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.pipeline import (
@@ -37,9 +43,7 @@ from yiemagent.pipeline import (
 from yiemagent.pool import DaemonPool
 
 __all__ = [
-    "BatchRules",
     "ToolCallBatch",
-    "ToolExecution",
     "execute_tool_calls",
     "fail_tool_calls",
     "fail_tool_calls_from_truncated_message",
@@ -47,7 +51,6 @@ __all__ = [
 
 logger = logging.getLogger("yiemagent.batch")
 
-ToolExecution = Literal["parallel", "sequential", "barrier"]
 TRUNCATED_TEXT = (
     "This call was not run: the answer hit the output limit and was cut off, so the arguments may be "
     "incomplete. Call again, in smaller pieces if the arguments are long."
@@ -62,23 +65,13 @@ class ToolCallBatch:
     terminate: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class BatchRules:
-    """How calls run: see `AgentLoopConfig` for what the fields mean."""
-
-    tool_execution: ToolExecution = "parallel"
-    max_parallel_tools: int = 64
-    abort_grace_s: float = 1.0
-
-
 def execute_tool_calls(
     context: AgentContext,
     assistant_message: AssistantMessage,
-    hooks: Hooks,
+    config: AgentLoopConfig,
     signal: AbortSignal,
     emit: Emit,
     *,
-    rules: BatchRules,
     pool: DaemonPool,
 ) -> ToolCallBatch:
     """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
@@ -86,13 +79,12 @@ def execute_tool_calls(
     Args:
         context: what the model was offered.
         assistant_message: the answer.
-        hooks: before and after each call.
+        config: its hooks, which calls run side by side, and how long an aborted one may go on.
         signal: the run's.
         emit: takes the events, in order.
-        rules: which calls run side by side, and how long an aborted one may go on.
         pool: runs the calls.
     """
-    batch = _Batch(context, assistant_message, hooks, signal, emit, rules, pool)
+    batch = _Batch(context, assistant_message, config, signal, emit, pool)
     batch.prepare()
     wake = signal.add_callback(lambda: batch.settled.put(None))
     try:
@@ -137,10 +129,9 @@ class _Batch:
 
     context: AgentContext
     assistant_message: AssistantMessage
-    hooks: Hooks
+    config: AgentLoopConfig
     signal: AbortSignal
     emit: Emit
-    rules: BatchRules
     pool: DaemonPool
     # (index, outcome) of a call that is done, or None: the run was aborted.
     settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
@@ -149,6 +140,10 @@ class _Batch:
     waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
     messages: list[ToolResultMessage] = attrs.field(factory=list)
     running: dict[int, _Running] = attrs.field(factory=dict)
+    hooks: Hooks = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.hooks = self.config.hooks()
 
     # -- preparing --
 
@@ -171,7 +166,7 @@ class _Batch:
         """Give the calls that may run as groups: one after another, the calls of one group side by side."""
         indices = list(self.prepared)
         parallel = [self.prepared[index].tool.parallel_tool_execute for index in indices]
-        mode = self.rules.tool_execution
+        mode = self.config.tool_execution
         if mode == "parallel" and self._all_parallel():
             yield indices
         elif mode != "barrier":
@@ -205,7 +200,7 @@ class _Batch:
             self._give_up(time.monotonic())
 
     def _has_place(self) -> bool:
-        return len(self.running) < self.rules.max_parallel_tools
+        return len(self.running) < self.config.max_parallel_tools
 
     def _start(self, index: int) -> None:
         prepared = self.prepared[index]
@@ -228,7 +223,12 @@ class _Batch:
         """Run one call; on a worker's thread."""
         executed = execute_prepared_tool_call(prepared, signal, self.emit)
         finalized = finalize_executed_tool_call(
-            self.context, self.assistant_message, prepared, executed, self.hooks, signal
+            self.context,
+            self.assistant_message,
+            prepared,
+            executed,
+            hooks=self.hooks,
+            signal=signal,
         )
         self.settled.put((index, finalized))
 
@@ -236,7 +236,7 @@ class _Batch:
         """Seconds until the next time limit or the end of an abort's grace; None: there is none."""
         ends = [call.ends_at for call in self.running.values() if call.ends_at is not None]
         if self.signal.aborted_at is not None:
-            ends.append(self.signal.aborted_at + self.rules.abort_grace_s)
+            ends.append(self.signal.aborted_at + self.config.abort_grace_s)
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _take(self, timeout_s: float | None) -> None:
@@ -254,19 +254,19 @@ class _Batch:
     def _give_up(self, now: float) -> None:
         """Answer for calls whose time is up; their threads are left behind."""
         aborted_at = self.signal.aborted_at
-        grace_over = aborted_at is not None and now >= aborted_at + self.rules.abort_grace_s
+        grace_over = aborted_at is not None and now >= aborted_at + self.config.abort_grace_s
         for index, call in list(self.running.items()):
             timed_out = call.ends_at is not None and now >= call.ends_at
             if not (grace_over or timed_out):
                 continue
             del self.running[index]
             tool = call.prepared.tool
-            text = ABORTED_TEXT if grace_over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+            text = (
+                ABORTED_TEXT if grace_over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+            )
             call.signal.abort(text)
             call.signal.release()
-            logger.warning(
-                "tool %s is still running and was left behind: %s", tool.name, text
-            )
+            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
             self._settle_failed(index, call.prepared.tool_call, text)
 
     # -- settling --
@@ -286,5 +286,3 @@ class _Batch:
             self.messages.append(ready)
             self.emit(MessageStartEvent(ready))
             self.emit(MessageEndEvent(ready))
-
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from yiemagent.abort import Deadline
 from yiemagent.errors import AgentStopped, ChannelFull, ResponseTimeout
@@ -101,7 +101,7 @@ class Channel(Generic[T]):
                 if remaining == 0.0:
                     raise ResponseTimeout(f"nothing came within {timeout_s} s; nothing is lost")
                 self._queue.not_empty.wait(remaining)
-            item = self._queue.queue.popleft()
+            item = cast("T", self._queue.queue.popleft())
             self._queue.not_full.notify()
         return item
 
@@ -111,12 +111,12 @@ class Channel(Generic[T]):
             if not self._queue.queue:
                 return None
             self._queue.not_full.notify()
-            return self._queue.queue.popleft()
+            return cast("T", self._queue.queue.popleft())
 
     def peek(self) -> T | None:
         """Give the oldest item and leave it there; None where there is none."""
         with self._queue.mutex:
-            return self._queue.queue[0] if self._queue.queue else None
+            return cast("T", self._queue.queue[0]) if self._queue.queue else None
 
     def drain(self) -> tuple[T, ...]:
         """Take all items, oldest first."""
@@ -139,7 +139,7 @@ class Channel(Generic[T]):
                 if wanted(item):
                     self._queue.queue.remove(item)
                     self._queue.not_full.notify()
-                    return item
+                    return cast("T", item)
         return None
 
     def close(self) -> None:

@@ -24,17 +24,18 @@ import attrs
 from yiemagent import errors, events, messages
 from yiemagent.errors import InvalidJson, LlmError, YiemAgentError
 from yiemagent.messages import LlmUsage, StopReason
-from yiemagent.payload import FrozenDict
-from yiemagent.transcript import Transcript
+from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.streaming import PartialMessage, StreamEvent
 from yiemagent.tool import AgentToolResult
+from yiemagent.transcript import Transcript
 
 __all__ = ["VERSION", "dumps", "from_json", "loads", "to_json"]
 
 VERSION = 1
 
 
-# --- the border -------------------------------------------------------------------------------------------------------
+# --- the border
+# -------------------------------------------------------------------------------------------------------
 
 
 def to_json(value: Any) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# --- classes ----------------------------------------------------------------------------------------------------------
+# --- classes
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _snake(name: str) -> str:
@@ -207,7 +209,8 @@ def _read(kind: Any, data: Any, path: str) -> Any:
     return kind(**given)
 
 
-# --- fields -----------------------------------------------------------------------------------------------------------
+# --- fields
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _payload(value: Any) -> Any:
@@ -312,7 +315,7 @@ def _read_time(value: Any, path: str) -> datetime:
 def _read_object(value: Any, path: str) -> FrozenDict:
     if not isinstance(value, Mapping):
         raise _expected("an object", value, path)
-    return FrozenDict(messages.freeze_json(value))
+    return FrozenDict(freeze_json(value))
 
 
 def _read_arguments(value: Any, path: str) -> FrozenDict | str:

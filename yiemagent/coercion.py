@@ -55,7 +55,8 @@ class Coercer:
     def __init__(self, root: dict[str, Any], fits: Callable[[Any, Any], bool]) -> None:
         self._root = root
         self._fits = fits
-        # What is known about subschemas, by their identity: they live as long as the root. A lost race costs a look-up.
+        # What is known about subschemas, by their identity: they live as long as the root. A lost race costs a
+        # look-up.
         self._references: dict[str, Any] = {}
         self._sound_defaults: dict[int, bool] = {}
 
@@ -212,7 +213,7 @@ def _one_of(text: str, words: tuple[str, ...]) -> str:
 def _container(kind: type, text: str) -> Any:
     value = loads_json(text) if text[:1] in {"{", "["} else None
     if not isinstance(value, kind):
-        raise ValueError(text)  # noqa: TRY004 - a text that says something else, no wrong type of ours
+        raise ValueError(text)
     return value
 
 

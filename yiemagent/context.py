@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
-from yiemagent.messages import AgentMessage, LlmMessage, Transcript
+from yiemagent.messages import AgentMessage, LlmMessage
 from yiemagent.tool import AgentTool
+from yiemagent.transcript import transcript
 
 __all__ = ["AgentContext", "LlmContext", "tool_mapping"]
 
@@ -50,7 +51,7 @@ class AgentContext:
     """
 
     system_prompt: str = ""
-    messages: Sequence[AgentMessage] = attrs.field(default=(), converter=Transcript.of)
+    messages: Sequence[AgentMessage] = attrs.field(default=(), converter=transcript)
     tools: Mapping[str, AgentTool] = attrs.field(default=None, converter=tool_mapping)
 
 

@@ -116,7 +116,7 @@ class HttpError(YiemAgentError):
         self,
         message: str,
         status: int | None = None,
-        retryable: bool = False,  # noqa: FBT001, FBT002 - positional, so that the error pickles
+        retryable: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -144,7 +144,7 @@ class LlmError(YiemAgentError):
         self,
         message: str,
         status: int | None = None,
-        retryable: bool = False,  # noqa: FBT001, FBT002 - positional, so that the error pickles
+        retryable: bool = False,
         retry_after_ms: int | None = None,
     ) -> None:
         super().__init__(message)

@@ -13,20 +13,23 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Self
 
 import attrs
 
 from yiemagent.abort import AbortSignal
+from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import AgentStateError
 from yiemagent.events import Event
 from yiemagent.llm import StreamFn, stream_fn_of
-from yiemagent.loop import AgentLoopConfig, LoopPorts, run_loop
-from yiemagent.messages import AgentMessage, AssistantMessage, Transcript
+from yiemagent.loop import LoopPorts, run_loop
+from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.openai_format import user_message
 from yiemagent.pool import DaemonPool
 from yiemagent.run import EventSink, Run
 from yiemagent.state import AgentState
+from yiemagent.transcript import Transcript
 
 __all__ = ["EventStream", "agent_loop", "agent_loop_continue", "run_agent_loop"]
 
@@ -36,8 +39,8 @@ _numbers = itertools.count(1)
 class EventStream:
     """The events of one run, as they come; iterated once, by one thread.
 
-    The run goes on whether or not it is read. `break` alone changes nothing; `close()`, leaving its `with`, or dropping the
-    stream aborts the run.
+    The run goes on whether or not it is read. `break` alone changes nothing; `close()`, leaving its `with`, or
+    dropping the stream aborts the run.
     """
 
     def __init__(self, run: Run, events: SimpleQueue[Event | None]) -> None:
@@ -75,7 +78,7 @@ class EventStream:
         """Abort the run; what it emits until its end can still be read."""
         self._run.signal.abort("the event stream was closed")
 
-    def __enter__(self) -> EventStream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

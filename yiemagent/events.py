@@ -1,8 +1,8 @@
 """The one event tree: everything that a run does, in order.
 
-A run is AgentStart … AgentEnd, its turns are TurnStart … TurnEnd and don't nest, every message is MessageStart … MessageEnd,
-every tool call ToolExecStart … ToolExecEnd. Every Start has its End, on every path. Notices may stand anywhere; outside a run
-they have no `run_id` and a sequence of their own.
+A run is AgentStart … AgentEnd, its turns are TurnStart … TurnEnd and don't nest, every message is MessageStart …
+MessageEnd, every tool call ToolExecStart … ToolExecEnd. Every Start has its End, on every path. Notices may stand
+anywhere; outside a run they have no `run_id` and a sequence of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
-from yiemagent.messages import AgentMessage, AssistantMessage, FrozenDict, ToolResultMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from yiemagent.payload import FrozenDict
 from yiemagent.streaming import PartialMessage, StreamEvent, StreamNoticeEvent
 from yiemagent.tool import AgentToolResult
 
@@ -151,7 +152,7 @@ class TurnEndEvent(Event):
     """A turn is over: its answer, None where it had none, and the results of its calls, in call order."""
 
     message: AssistantMessage | None
-    tool_results: tuple[ToolResultMessage, ...] = attrs.field(default=(), converter=tuple)
+    tool_results: tuple[ToolResultMessage, ...] = ()
 
 
 @attrs.frozen

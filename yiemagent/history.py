@@ -19,17 +19,16 @@ import attrs
 from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
-    FrozenDict,
-    FrozenList,
     ImageContent,
     LlmMessage,
     TextContent,
     ThinkingContent,
     ToolCall,
     ToolResultMessage,
-    Transcript,
     UserMessage,
 )
+from yiemagent.payload import FrozenDict, FrozenList
+from yiemagent.transcript import Transcript
 
 __all__ = ["NO_RESULT", "Repairer", "check", "clean_text", "repair"]
 
@@ -62,8 +61,8 @@ def check(messages: Sequence[AgentMessage]) -> list[str]:
 class Repairer:
     """Repairs a history that grows, and walks only what is new.
 
-    Used by one thread. Give it each time the whole history: where that goes on from the one before (a `Transcript` that
-    shares its storage, or the same message objects), what was checked then is not walked again.
+    Used by one thread. Give it each time the whole history: where that goes on from the one before (a `Transcript`
+    that shares its storage, or the same message objects), what was checked then is not walked again.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Hooks: functions of the user that the loop calls at fixed points, and what they are shown and may give back.
 
 All hooks of one run are called on the run's thread, one at a time, except `after_tool_call`, which is called on the
-thread of its tool call and so may run beside others. A hook that raises fails closed: `before_tool_call` keeps the tool from
-running, `after_tool_call` replaces the result by an error; any other ends the run with an error answer. A hook may block; an
-abort ends the run without waiting for it longer than its grace.
+thread of its tool call and so may run beside others. A hook that raises fails closed: `before_tool_call` keeps the
+tool from running, `after_tool_call` replaces the result by an error; any other ends the run with an error answer. A
+hook may block; an abort ends the run without waiting for it longer than its grace.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from yiemagent.messages import (
     ToolCall,
     ToolResultMessage,
     content_blocks,
-    freeze_json,
 )
+from yiemagent.payload import freeze_json
 from yiemagent.tool import AgentToolResult
 
 __all__ = [
@@ -93,13 +93,15 @@ class AfterToolCallContext:
 _KEEP: Any = attrs.make_class("_Keep", [], frozen=True, slots=True)()
 
 
+def _kept_content(content: Any) -> Any:
+    return content if content is _KEEP else content_blocks(content)
+
+
 @attrs.frozen
 class AfterToolCallResult:
     """What `after_tool_call` replaces, field by field; a field that is not given keeps its value."""
 
-    content: tuple[MessageContent, ...] = attrs.field(
-        default=_KEEP, converter=lambda value: value if value is _KEEP else content_blocks(value)
-    )
+    content: tuple[MessageContent, ...] = attrs.field(default=_KEEP, converter=_kept_content)
     details: Any = attrs.field(default=_KEEP, converter=freeze_json)
     usage: LlmUsage | None = _KEEP
     terminate: bool = _KEEP
@@ -162,12 +164,13 @@ class Hooks:
     """The hooks of a run; each may be None.
 
     Args:
-        before_tool_call: `(BeforeToolCallContext, signal)`, before each call, in call order, on the run's thread. Gives a
-            `BeforeToolCallResult`, a dict of its fields, or None to go on.
+        before_tool_call: `(BeforeToolCallContext, signal)`, before each call, in call order, on the run's thread.
+            Gives a `BeforeToolCallResult`, a dict of its fields, or None to go on.
         after_tool_call: `(AfterToolCallContext, signal)`, after each call that ran, on the call's thread. Gives an
             `AfterToolCallResult`, a whole `AgentToolResult`, a dict of fields, or None to keep the result.
         prepare_next_turn: `(TurnContext, signal)`, after every turn that did not fail. Gives a `NextTurn` or None.
-        should_stop_after_turn: `(TurnContext, signal)`, after `prepare_next_turn`. True ends the run, queues untouched.
+        should_stop_after_turn: `(TurnContext, signal)`, after `prepare_next_turn`. True ends the run, queues
+            untouched.
         transform_context: `(messages, signal)`, before each request. Gives the messages for this request only.
         convert_to_llm: `(messages)`, after that. Gives messages that a model understands; None: each kind's own rule.
     """

@@ -12,14 +12,19 @@ import attrs
 from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError, ConfigurationError
-from yiemagent.messages import AssistantMessage, FrozenDict, LlmModel, freeze_json, model_id
+from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.openai_format import assistant_message, format_msg_for_llm
+from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
 __all__ = ["LlmCall", "StreamFn", "StreamOptions", "adapt_llm_call", "resolve", "stream_fn_of"]
 
 # The wing that knows the providers: imported by name at run time, so that the core stands without it.
 PROVIDERS_MODULE = "yiemagent.providers"
+
+
+def _budgets(budgets: Mapping[str, int] | None) -> FrozenDict:
+    return cast("FrozenDict", freeze_json(budgets or {}))
 
 
 @attrs.frozen(kw_only=True)
@@ -34,16 +39,15 @@ class StreamOptions:
         tool_choice: "auto", "none", "required", or a tool's name.
         session_id: opaque key for caches and affinity.
         max_retry_delay_ms: the longest wait that a server may ask for; a longer one fails at once. None: no limit.
-        get_api_key: asked with the provider's name before each request; None or an empty answer: the provider's own key.
+        get_api_key: asked with the provider's name before each request; None or an empty answer: the provider's own
+            key.
         on_payload: `(payload)`, sees the request body and may give another.
         on_response: `(status, headers)`, sees the response before its body is read.
     """
 
     model: LlmModel | str | None = None
     reasoning: str | None = None
-    thinking_budgets: Mapping[str, int] = attrs.field(
-        factory=FrozenDict, converter=lambda given: freeze_json(given or {})
-    )
+    thinking_budgets: Mapping[str, int] = attrs.field(factory=FrozenDict, converter=_budgets)
     temperature: float | None = None
     max_tokens: int | None = None
     tool_choice: str | None = None
@@ -59,8 +63,8 @@ class StreamFn(Protocol):
     """Asks a model.
 
     Contract: called on the run's thread; gives stream events that end with exactly one Done or Error. It never raises:
-    a failure is an Error event whose message holds what was received. It ends within 0.1 s of the signal being set, with an
-    Error event whose stop reason is "aborted".
+    a failure is an Error event whose message holds what was received. It ends within 0.1 s of the signal being set,
+    with an Error event whose stop reason is "aborted".
     """
 
     def __call__(

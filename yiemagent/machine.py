@@ -1,7 +1,8 @@
 """The six-state channel machine of an agent: what state the channels and the run are in, and what to do next.
 
-Pure: a `View` goes in, a `State` and an `Action` come out. The agent's thread makes a view whenever its doorbell rings and does
-what `decide` says, until that is to wait. Total over all views, so no combination of channels and run is ever unknown.
+Pure: a `View` goes in, a `State` and an `Action` come out. The agent's thread makes a view whenever its doorbell
+rings and does what `decide` says, until that is to wait. Total over all views, so no combination of channels and run
+is ever unknown.
 """
 
 from __future__ import annotations
@@ -66,7 +67,13 @@ ROWS = (
     Row(State.IDLE, "none", "empty", "any", "waits at the doorbell, uses no CPU"),
     Row(State.STARTING, "none", "has message", "any", "takes the message and starts a run"),
     Row(State.RUNNING, "running", "empty", "empty", "lets the run work"),
-    Row(State.RUNNING_INPUT_WAITS, "running", "has message", "any", "the message waits for its own run"),
+    Row(
+        State.RUNNING_INPUT_WAITS,
+        "running",
+        "has message",
+        "any",
+        "the message waits for its own run",
+    ),
     Row(
         State.RUNNING_FOLLOW_UP_WAITS,
         "running",
@@ -81,8 +88,8 @@ ROWS = (
 def classify(view: View) -> State:
     """Give the state that a view is in.
 
-    Follow-ups that wait while no run is going on are left from a run that failed: they start nothing, the next run takes
-    them in, and the agent counts as idle. With both kinds waiting beside a run, input is looked at first.
+    Follow-ups that wait while no run is going on are left from a run that failed: they start nothing, the next run
+    takes them in, and the agent counts as idle. With both kinds waiting beside a run, input is looked at first.
     """
     if view.run == "done":
         return State.DONE

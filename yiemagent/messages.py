@@ -1,18 +1,18 @@
 """Content blocks and messages: the words that a conversation is made of.
 
-Everything here is frozen. JSON payloads inside are `FrozenDict` and `FrozenList`, which read like dict and list and
-refuse to change, so that neither a hook, a sink nor a tool can corrupt a history. A history itself is a `Transcript`:
-a sequence that shares its storage with the shorter histories it grew from, so that keeping one costs no copy.
+Everything here is frozen, JSON payloads inside included (`payload`), so that neither a hook, a sink nor a tool can
+corrupt a history.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import attrs
+
+from yiemagent.payload import FrozenDict, freeze_json
 
 __all__ = [
     "AgentMessage",
@@ -23,8 +23,6 @@ __all__ = [
     "CompactionSummaryMessage",
     "ContentLike",
     "CustomMessage",
-    "FrozenDict",
-    "FrozenList",
     "ImageContent",
     "LlmMessage",
     "LlmModel",
@@ -35,13 +33,10 @@ __all__ = [
     "ThinkingContent",
     "ToolCall",
     "ToolResultMessage",
-    "Transcript",
     "UserMessage",
     "content_blocks",
     "content_text",
-    "freeze_json",
     "model_id",
-    "thaw_json",
     "utc_now",
 ]
 
@@ -53,80 +48,6 @@ StopReason: TypeAlias = Literal[
 def utc_now() -> datetime:
     """The present moment, timezone-aware, in UTC."""
     return datetime.now(UTC)
-
-
-# --- JSON payloads -------------------------------------------------------------------------------------------------
-
-
-def _refuse(self: object, *_args: object, **_kwargs: object) -> Any:
-    raise TypeError(f"this {type(self).__name__} is part of a message and can't change; copy.deepcopy it first")
-
-
-class FrozenDict(dict[str, Any]):
-    """A dict that refuses to change; `copy.deepcopy` and pickling give a plain dict."""
-
-    __slots__ = ()
-
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
-    __ior__ = _refuse  # type: ignore[assignment]  # never returns
-
-    def __hash__(self) -> int:  # type: ignore[override]  # a frozen mapping may be a key
-        return hash(frozenset((key, _hashable(value)) for key, value in self.items()))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return cast("dict[str, Any]", thaw_json(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (cast("dict[str, Any]", thaw_json(self)),)
-
-
-class FrozenList(list[Any]):
-    """A list that refuses to change; `copy.deepcopy` and pickling give a plain list."""
-
-    __slots__ = ()
-
-    __setitem__ = __delitem__ = append = clear = extend = insert = pop = remove = _refuse  # type: ignore[assignment]  # never returns
-    reverse = sort = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]  # never returns
-
-    def __hash__(self) -> int:  # type: ignore[override]  # a frozen sequence may be a key
-        return hash(tuple(_hashable(value) for value in self))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        return cast("list[Any]", thaw_json(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (cast("list[Any]", thaw_json(self)),)
-
-
-def _hashable(value: Any) -> Any:
-    # 1, 1.0 and True are equal and hash alike, so equal payloads still hash alike; any other object counts by identity.
-    try:
-        return hash(value)
-    except TypeError:
-        return id(value)
-
-
-def freeze_json(value: Any) -> Any:
-    """Give `value` with every dict and list in it read-only; values of other kinds stay the objects they are.
-
-    A payload that is read-only already is given back as it is.
-    """
-    if isinstance(value, (FrozenDict, FrozenList)):
-        return value
-    if isinstance(value, Mapping):
-        return FrozenDict({key: freeze_json(item) for key, item in value.items()})
-    if isinstance(value, (list, tuple)):
-        return FrozenList([freeze_json(item) for item in value])
-    return value
-
-
-def thaw_json(value: Any) -> Any:
-    """Give a plain private copy of a payload: dicts and lists anew, other values the objects they are."""
-    if isinstance(value, dict):
-        return {key: thaw_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [thaw_json(item) for item in value]
-    return value
 
 
 # --- usage and models ----------------------------------------------------------------------------------------------
@@ -266,7 +187,6 @@ class ToolCall:
 MessageContent: TypeAlias = TextContent | ImageContent
 AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall | ImageContent
 ContentLike: TypeAlias = "str | MessageContent | Iterable[MessageContent]"
-_Block = TypeVar("_Block")
 
 
 def content_blocks(content: Any) -> tuple[Any, ...]:
@@ -439,7 +359,9 @@ class BashExecutionMessage:
         if self.exclude_from_context:
             return None
         lines = [f"I ran the command `{self.command}`."]
-        lines.append(f"```\n{self.output.rstrip()}\n```" if self.output.strip() else "It printed nothing.")
+        lines.append(
+            f"```\n{self.output.rstrip()}\n```" if self.output.strip() else "It printed nothing."
+        )
         if self.cancelled:
             lines.append("I cancelled it.")
         elif self.exit_code:
@@ -513,96 +435,3 @@ AgentMessage: TypeAlias = (
     | BranchSummaryMessage
     | CustomMessage
 )
-
-
-# --- histories -----------------------------------------------------------------------------------------------------
-
-
-class Transcript(Sequence[AgentMessage]):
-    """A history that can't change; a longer one made by `append` shares its storage, so that it costs no copy.
-
-    Equal to any sequence of equal messages. Safe to read and to append to from any thread: of several that append to
-    the same history, one goes on in the shared storage and the others get storage of their own.
-    """
-
-    __slots__ = ("_items", "_length", "_next", "_permit")
-
-    def __init__(self, messages: Iterable[AgentMessage] = ()) -> None:
-        self._items: list[AgentMessage] = list(messages)
-        self._length = len(self._items)
-        # Whoever pops the one permit may write behind this history in the shared list; `list.pop` is atomic, so no
-        # lock is needed. The history it made is kept, so that a fold that appends the same message shares it too.
-        self._permit: list[None] = [None]
-        self._next: Transcript | None = None
-
-    @classmethod
-    def of(cls, messages: Iterable[AgentMessage]) -> Transcript:
-        """Give `messages` as a transcript: the same object where it is one."""
-        return messages if isinstance(messages, Transcript) else cls(messages)
-
-    def append(self, message: AgentMessage) -> Transcript:
-        """Give the history that is this one and then `message`."""
-        try:
-            self._permit.pop()
-        except IndexError:
-            longer = self._next
-            if longer is not None and longer._items[self._length] is message:  # noqa: SLF001 - its own class
-                return longer
-            return Transcript(itertools.chain(self, (message,)))
-        self._items.append(message)
-        longer = Transcript.__new__(Transcript)
-        longer._items, longer._length = self._items, self._length + 1  # noqa: SLF001 - its own class
-        longer._permit, longer._next = [None], None  # noqa: SLF001 - its own class
-        self._next = longer
-        return longer
-
-    def extend(self, messages: Iterable[AgentMessage]) -> Transcript:
-        """Give the history that is this one and then `messages`."""
-        longer = self
-        for message in messages:
-            longer = longer.append(message)
-        return longer
-
-    def continues(self, earlier: object) -> bool:
-        """Whether this history is `earlier` and then more, as far as shared storage tells; costs no walk."""
-        return (
-            isinstance(earlier, Transcript)
-            and earlier._items is self._items  # noqa: SLF001 - its own class
-            and earlier._length <= self._length  # noqa: SLF001 - its own class
-        )
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[AgentMessage]:
-        return itertools.islice(self._items, self._length)
-
-    @overload
-    def __getitem__(self, index: int) -> AgentMessage: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[AgentMessage, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> AgentMessage | tuple[AgentMessage, ...]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(self._length)
-            if step == 1:
-                return tuple(self._items[start:stop])
-            return tuple(self._items[i] for i in range(start, stop, step))
-        if not -self._length <= index < self._length:
-            raise IndexError(f"no message {index} in a history of {self._length}")
-        return self._items[index if index >= 0 else index + self._length]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, (str, bytes)):
-            return NotImplemented
-        return len(self) == len(other) and all(map(_equal, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Transcript({list(self)!r})"
-
-
-_equal: Callable[[object, object], bool] = lambda one, other: one == other  # noqa: E731 - `operator.eq` is untyped

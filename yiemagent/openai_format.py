@@ -1,8 +1,8 @@
 """The OpenAI chat form: messages and tools as its dicts, and its answers as messages.
 
-This is the dialect that users speak: a plain `llm_call` is handed it, providers of the OpenAI family send it. What goes
-out is built once per frozen message and tool and shared between requests, so it is read-only. Reading what comes in is
-`openai_reading`'s part.
+This is the dialect that users speak: a plain `llm_call` is handed it, providers of the OpenAI family send it. What
+goes out is built once per frozen message and tool and shared between requests, so it is read-only. Reading what
+comes in is `openai_reading`'s part.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from yiemagent.errors import InvalidArguments
 from yiemagent.history import repair
 from yiemagent.messages import (
     AssistantMessage,
-    FrozenDict,
-    FrozenList,
     ImageContent,
     LlmMessage,
     MessageContent,
@@ -35,6 +33,7 @@ from yiemagent.openai_reading import (
     usage,
     user_message,
 )
+from yiemagent.payload import FrozenDict, FrozenList
 from yiemagent.tool import AgentTool
 
 __all__ = [
@@ -59,7 +58,8 @@ NO_OUTPUT = "(no output)"
 MAX_CONVERSATIONS = 1024
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests
+# ---------------------------------------------------------------------------------------------------------
 
 
 def format_msg_for_llm(context: AgentContext | LlmContext) -> dict[str, Any]:

@@ -35,7 +35,8 @@ from yiemagent.streaming import new_call_id, tool_arguments
 __all__ = ["assistant_message", "stop_reason", "tool_calls", "usage", "user_message"]
 
 
-# --- messages of users ------------------------------------------------------------------------------------------------
+# --- messages of users
+# ------------------------------------------------------------------------------------------------
 
 
 def user_message(message: Any) -> UserMessage:
@@ -114,7 +115,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers
+# ----------------------------------------------------------------------------------------------------------
 
 
 def assistant_message(answer: Any) -> AssistantMessage:
@@ -264,7 +266,8 @@ def _first_count(*values: Any) -> int:
     return 0
 
 
-# --- content of answers -----------------------------------------------------------------------------------------------
+# --- content of answers
+# -----------------------------------------------------------------------------------------------
 
 
 def _answer_blocks(message: Mapping[str, Any]) -> tuple[AssistantContent, ...]:

@@ -25,7 +25,8 @@ from yiemagent.hooks import (
     after_result,
     before_result,
 )
-from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage, freeze_json, thaw_json
+from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
+from yiemagent.payload import freeze_json, thaw_json
 from yiemagent.registry import collect_registrations
 from yiemagent.tool import AgentTool, AgentToolResult
 
@@ -51,7 +52,9 @@ Emit: TypeAlias = Callable[[Event], None]
 
 @attrs.frozen
 class PreparedToolCall:
-    """A call that may run: its tool, the call as the model sent it, and the checked arguments, a plain private copy."""
+    """A call that may run: its tool, the call as the model sent it, and the checked arguments, a plain private
+    copy.
+    """
 
     tool: AgentTool
     tool_call: ToolCall
@@ -119,10 +122,10 @@ def prepare_tool_call(
         shown = thaw_json(args)
         asked = BeforeToolCallContext(assistant_message, tool_call, shown, context)
         decision = before_result(hooks.before_tool_call(asked, signal))
-        return _decided(tool, tool_call, args, shown, decision, signal)
+        return _decided(tool, tool_call, args, shown, decision=decision, signal=signal)
     except InvalidArguments as error:
         return _failed(f"Invalid arguments for {tool.name}: {error}")
-    except BaseException as error:  # noqa: BLE001 - a hook or a tool's own check may raise anything; it fails closed
+    except BaseException as error:
         return _failed(_exception_text(error))
 
 
@@ -150,6 +153,7 @@ def _decided(
     tool_call: ToolCall,
     args: dict[str, Any],
     shown: dict[str, Any],
+    *,
     decision: BeforeToolCallResult | None,
     signal: AbortSignal,
 ) -> PreparedToolCall | ImmediateOutcome:
@@ -172,8 +176,8 @@ def execute_prepared_tool_call(
 ) -> ExecutedOutcome:
     """Run the tool; never raises.
 
-    Updates are emitted in the order in which the tool gives them, while it runs; what comes after it settled is dropped.
-    What is registered meanwhile is named in the result's `added_tool_names`.
+    Updates are emitted in the order in which the tool gives them, while it runs; what comes after it settled is
+    dropped. What is registered meanwhile is named in the result's `added_tool_names`.
 
     Args:
         prepared: the call.
@@ -192,7 +196,7 @@ def execute_prepared_tool_call(
             return ExecutedOutcome(create_error_tool_result(ABORTED_TEXT), is_error=True)
         with collect_registrations() as added:
             result = prepared.tool.execute(call.id, prepared.args, signal, on_partial_result)
-    except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit included
+    except BaseException as error:
         text = ABORTED_TEXT if signal.aborted else _exception_text(error)
         return ExecutedOutcome(create_error_tool_result(text), is_error=True)
     finally:
@@ -208,6 +212,7 @@ def finalize_executed_tool_call(
     assistant_message: AssistantMessage,
     prepared: PreparedToolCall,
     executed: ExecutedOutcome,
+    *,
     hooks: Hooks,
     signal: AbortSignal,
 ) -> FinalizedOutcome:
@@ -225,7 +230,7 @@ def finalize_executed_tool_call(
             change = after_result(hooks.after_tool_call(shown, signal))
             if change is not None:
                 result, is_error = change.apply(result, is_error=is_error)
-        except BaseException as error:  # noqa: BLE001 - a hook may raise anything; it fails closed
+        except BaseException as error:
             result, is_error = create_error_tool_result(_exception_text(error)), True
     return FinalizedOutcome(prepared.tool_call, result, is_error)
 
@@ -268,6 +273,6 @@ def _exception_text(error: BaseException) -> str:
         return str(error)
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001 - an exception's own text may raise as well
+    except Exception:
         words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

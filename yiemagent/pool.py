@@ -10,12 +10,14 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.thread import _worker  # type: ignore[attr-defined]  # no public name
+from concurrent.futures.thread import _worker  # no public name
 from typing import Any
 
 __all__ = ["DaemonPool"]
 
-_UNBOUNDED = 1_000_000  # whoever submits counts for itself; a hung worker must not take another's place
+_UNBOUNDED = (
+    1_000_000  # whoever submits counts for itself; a hung worker must not take another's place
+)
 
 
 class DaemonPool(ThreadPoolExecutor):

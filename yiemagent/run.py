@@ -1,9 +1,9 @@
 """One `run_loop` on one daemon thread: ordered events, abort, and an end that comes exactly once.
 
-A run is settled by whoever claims it first: its own thread, when the loop has given the answer or raised; or, when an abort's
-grace is over and user code still holds that thread, a settler. The claim is a compare-and-set under the gate lock; what the
-loser still emits is dropped and counted. The settler closes what is open from what was emitted so far, so every Start has its
-End on that path too.
+A run is settled by whoever claims it first: its own thread, when the loop has given the answer or raised; or, when
+an abort's grace is over and user code still holds that thread, a settler. The claim is a compare-and-set under the
+gate lock; what the loser still emits is dropped and counted. The settler closes what is open from what was emitted
+so far, so every Start has its End on that path too.
 """
 
 from __future__ import annotations
@@ -14,43 +14,22 @@ import logging
 import os
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
-
-import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.events import (
     AgentEndEvent,
-    AgentStartEvent,
     Event,
-    MessageEndEvent,
-    MessageStartEvent,
-    MessageUpdateEvent,
     SinkFailedEvent,
-    ToolExecEndEvent,
-    ToolExecStartEvent,
-    ToolExecUpdateEvent,
-    TurnEndEvent,
-    TurnStartEvent,
     stamp,
 )
 from yiemagent.loop import made_answer
 from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
-    StopReason,
-    ToolCall,
-    ToolResultMessage,
-    Transcript,
 )
-from yiemagent.pipeline import (
-    ABORTED_TEXT,
-    FinalizedOutcome,
-    create_error_tool_result,
-    create_tool_result_message,
-)
+from yiemagent.progress import Progress
 from yiemagent.state import AgentState, reduce
 
 __all__ = ["EventSink", "Run"]
@@ -120,14 +99,14 @@ class Run:
         self._watch = watch
         self._close_gate = close_gate
         self._on_done = on_done
-        # Serialises emission, so that sinks need no locks of their own. Held while sinks run, by the one emitter that may;
-        # re-entrant, since a sink may call back into what emits. The settler passes it by.
+        # Serialises emission, so that sinks need no locks of their own. Held while sinks run, by the one emitter
+        # that may; re-entrant, since a sink may call back into what emits. The settler passes it by.
         self._order = threading.RLock()
         # The gate: protects the fields below it. Never held while user code runs.
         self._gate = threading.Lock()
         self._owner: object | None = None
         self._sequence = 0
-        self._progress = _Progress(tuple(prompts))
+        self._progress = Progress(tuple(prompts))
         self._delivering: tuple[Event, int] | None = None
         self._sinks: list[EventSink | None] = list(sinks)
         self._done = threading.Event()
@@ -145,7 +124,9 @@ class Run:
         )
         try:
             self._thread.start()
-        except RuntimeError:  # the interpreter is shutting down, or no thread can be had: this is an abort
+        except (
+            RuntimeError
+        ):  # the interpreter is shutting down, or no thread can be had: this is an abort
             self.signal.abort("no thread could be started")
             self._thread = None
             self._settle(made_answer("aborted", "no thread could be started"), object())
@@ -169,7 +150,7 @@ class Run:
             answer = self._work(self)
         except RunAbandoned:
             return
-        except BaseException as error:  # noqa: BLE001 - a hook or a bug may raise anything; the run must end with an answer
+        except BaseException as error:
             if self._owner is None:
                 logger.exception("%s failed", self.name)
             answer = self._failed_answer(error)
@@ -186,8 +167,8 @@ class Run:
     def emit(self, event: Event) -> None:
         """Number an event, fold it into the state and tell the sinks; any thread of the run may call it.
 
-        On the run's own thread this raises (an exception that only the run's thread sees) once somebody else settled the
-        run; on other threads the event is dropped.
+        On the run's own thread this raises (an exception that only the run's thread sees) once somebody else settled
+        the run; on other threads the event is dropped.
         """
         with self._order:
             if not self._admit(event, None):
@@ -225,8 +206,8 @@ class Run:
                 sink(event)
             except RunAbandoned:
                 raise
-            except BaseException as error:  # noqa: BLE001 - a sink may raise anything; it never changes the run
-                failed.append((index, error))
+            except BaseException as raised:  # a sink may raise anything; it never changes the run
+                failed.append((index, raised))
         with self._gate:
             if self._owner is owner:
                 self._delivering = None
@@ -255,11 +236,16 @@ class Run:
     def _settle_later(self) -> None:
         """Settle the run without its thread, should that not do it within the grace; called by the abort."""
         settler = threading.Thread(
-            target=self._context.copy().run, args=(self._settle_late,), name=f"{self.name}-settle", daemon=True
+            target=self._context.copy().run,
+            args=(self._settle_late,),
+            name=f"{self.name}-settle",
+            daemon=True,
         )
         try:
             settler.start()
-        except RuntimeError:  # the interpreter is shutting down: nobody waits for an answer any more
+        except (
+            RuntimeError
+        ):  # the interpreter is shutting down: nobody waits for an answer any more
             logger.debug("no settler for %s", self.name)
 
     def _settle_late(self) -> None:
@@ -267,7 +253,7 @@ class Run:
             answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
             self._settle(answer, threading.current_thread())
 
-    def _claim(self, owner: object) -> tuple[Event, int] | None | bool:
+    def _claim(self, owner: object) -> tuple[Event, int] | bool | None:
         """Take the run over; gives False where somebody has it, else what was being delivered."""
         with self._gate:
             if self._owner is not None:
@@ -286,7 +272,9 @@ class Run:
             return
         if isinstance(stuck, tuple):
             event, index = stuck
-            logger.warning("event sink %r is still busy and gets no more of this run", self._sinks[index])
+            logger.warning(
+                "event sink %r is still busy and gets no more of this run", self._sinks[index]
+            )
             self._sinks[index] = None
             self._deliver(event, index + 1, owner)
         for event in self._progress.missing_ends(answer):
@@ -295,6 +283,7 @@ class Run:
         self._close_gate()
         self._emit_as(AgentEndEvent(tuple(self._progress.new), answer), owner)
         self._unwatch()
+        _live.pop(self.id, None)
         self._done.set()
         self._on_done()
 
@@ -320,149 +309,26 @@ def _why(signal: AbortSignal) -> str:
     return f"aborted: {signal.reason}" if signal.reason else "aborted"
 
 
-# --- what is open ------------------------------------------------------------------------------------------------------
+# --- interpreter exit and fork
+# ------------------------------------------------------------------------------------------
 
-
-@attrs.define
-class _Progress:
-    """What a run has told so far, and so what it still owes: a fold over its events."""
-
-    owed_prompts: tuple[AgentMessage, ...]
-    started: bool = False
-    in_turn: bool = False
-    turns: int = 0
-    new: Transcript = attrs.field(factory=Transcript)
-    last_answer: AssistantMessage | None = None
-    open_message: AgentMessage | None = None
-    update: MessageUpdateEvent | None = None
-    turn_message: AssistantMessage | None = None
-    turn_results: list[ToolResultMessage] = attrs.field(factory=list)
-    open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
-    ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
-    failed_sinks: set[int] = attrs.field(factory=set)
-
-    def fits(self, event: Event) -> bool:
-        """Whether an event may still be emitted: an update of a call that has ended may not."""
-        return not isinstance(event, ToolExecUpdateEvent) or event.tool_call_id in self.open_calls
-
-    def take(self, event: Event) -> None:
-        """Fold an event in."""
-        match event:
-            case MessageUpdateEvent():
-                self.update = event
-            case MessageStartEvent():
-                self.open_message = event.message
-            case MessageEndEvent():
-                self._message_ended(event.message)
-            case ToolExecStartEvent():
-                self.open_calls[event.tool_call_id] = event
-            case ToolExecEndEvent():
-                self.open_calls.pop(event.tool_call_id, None)
-                self.ended_calls[event.tool_call_id] = event.message
-            case TurnStartEvent():
-                self.in_turn, self.turns, self.turn_message = True, event.turn, None
-                self.turn_results = []
-                self.ended_calls = {}
-            case TurnEndEvent():
-                self.in_turn = False
-            case AgentStartEvent():
-                self.started = True
-            case _:
-                pass
-
-    def _message_ended(self, message: AgentMessage) -> None:
-        self.new = self.new.append(message)
-        self.open_message = self.update = None
-        if self.owed_prompts and self.owed_prompts[0] is message:
-            self.owed_prompts = self.owed_prompts[1:]
-        if isinstance(message, AssistantMessage):
-            self.turn_message = self.last_answer = message
-        elif isinstance(message, ToolResultMessage):
-            self.turn_results.append(message)
-
-    def missing_ends(self, answer: AssistantMessage) -> Iterator[Event]:
-        """Give the events that a run owes where it ends out of turn; none where it ended by itself.
-
-        Lazy: each is asked for when the one before it was folded in.
-        """
-        if not self.started:
-            yield AgentStartEvent()
-        if not self.in_turn and (self.owed_prompts or not self.turns):
-            yield TurnStartEvent(self.turns + 1)
-        if self.open_message is not None:
-            yield MessageEndEvent(self._whole(answer))
-        for prompt in self.owed_prompts:
-            yield MessageStartEvent(prompt)
-            yield MessageEndEvent(prompt)
-        if self.in_turn:
-            for call in self.turn_message.tool_calls if self.turn_message is not None else ():
-                yield from self._missing_result(call, answer)
-            yield TurnEndEvent(self.turn_message, tuple(self.turn_results))
-
-    def _whole(self, answer: AssistantMessage) -> AgentMessage:
-        """Give the message that is open as it is kept: an answer is marked with how the run ended."""
-        if not isinstance(self.open_message, AssistantMessage):
-            assert self.open_message is not None
-            return self.open_message
-        so_far = self.update.partial if self.update is not None else self.open_message
-        calls = tuple(_received(block) for block in so_far.content)
-        reason: StopReason = "aborted" if answer.stop_reason == "aborted" else "error"
-        return attrs.evolve(
-            so_far, content=calls, stop_reason=reason, error_message=answer.error_message
-        )
-
-    def _missing_result(self, call: ToolCall, answer: AssistantMessage) -> Iterator[Event]:
-        if any(result.tool_call_id == call.id for result in self.turn_results):
-            return
-        message = self.ended_calls.get(call.id)
-        if message is None:
-            if call.id not in self.open_calls:
-                yield ToolExecStartEvent(call.id, call.name, call.arguments)
-            aborted = answer.stop_reason == "aborted"
-            text = ABORTED_TEXT if aborted else f"The run failed: {answer.error_message}"
-            outcome = FinalizedOutcome(call, create_error_tool_result(text), is_error=True)
-            message = create_tool_result_message(outcome)
-            yield ToolExecEndEvent(
-                call.id, call.name, outcome.result, is_error=True, message=message
-            )
-        yield MessageStartEvent(message)
-        yield MessageEndEvent(message)
-
-
-def _received(block: object) -> object:
-    """Give a block as it is kept: a call under way keeps the text that came of its arguments."""
-    if isinstance(block, ToolCall) and block.partial_json is not None:
-        return attrs.evolve(block, arguments=block.arguments or block.partial_json, partial_json=None)
-    return block
-
-
-# --- interpreter exit and fork ------------------------------------------------------------------------------------------
-
-_live: weakref.WeakSet[Run] = weakref.WeakSet()
-_live_lock = threading.Lock()  # protects the two names around it; nothing else is called while it is held
+# The runs going on. A dict, whose single steps are atomic: no lock is needed, and none stays locked in a forked child.
+_live: dict[str, Run] = {}
 _hooked: list[bool] = []
 
 
 def _remember(run: Run) -> None:
-    with _live_lock:
-        _live.add(run)
-        if _hooked:
-            return
+    _live[run.id] = run
+    if not _hooked:
         _hooked.append(True)
-    atexit.register(_at_exit)
-    os.register_at_fork(after_in_child=_forget)
-
-
-def _forget() -> None:
-    """Forget the runs of the parent: their threads don't exist in the child."""
-    global _live, _live_lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay locked
-    _live_lock = threading.Lock()
-    _live = weakref.WeakSet()
+        atexit.register(_at_exit)
+        # The parent's runs have no threads in a child.
+        os.register_at_fork(after_in_child=_live.clear)
 
 
 def _at_exit() -> None:
     """Close every run's gate, set every signal, and give the threads a moment."""
-    runs = [run for run in _live if not run.done]
+    runs = list(_live.values())
     for run in runs:
         run.shut()
     deadline = Deadline(_EXIT_WAIT_S)

@@ -15,8 +15,9 @@ from yiemagent.events import (
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
-from yiemagent.messages import AgentMessage, LlmModel, Transcript
+from yiemagent.messages import AgentMessage, LlmModel
 from yiemagent.tool import AgentTool
+from yiemagent.transcript import Transcript, transcript
 
 __all__ = ["AgentState", "reduce"]
 
@@ -38,7 +39,7 @@ class AgentState:
     system_prompt: str = ""
     model: LlmModel | str | None = None
     tools: Mapping[str, AgentTool] = attrs.field(default=None, converter=tool_mapping)
-    messages: Sequence[AgentMessage] = attrs.field(default=(), converter=Transcript.of)
+    messages: Sequence[AgentMessage] = attrs.field(default=(), converter=transcript)
     pending_tool_calls: frozenset[str] = frozenset()
     active_run: bool = False
     error_message: str | None = None
@@ -48,7 +49,7 @@ def reduce(state: AgentState, event: Event) -> AgentState:
     """Give the state that `event` leads to; the same object where it changes nothing."""
     match event:
         case MessageEndEvent():
-            history = Transcript.of(state.messages).append(event.message)
+            history = transcript(state.messages).append(event.message)
             return _with(state, messages=history)
         case ToolExecStartEvent():
             return _with(state, pending=state.pending_tool_calls | {event.tool_call_id})

@@ -1,14 +1,15 @@
 """Stream events of a model's answer, and how they fold to an `AssistantMessage`.
 
-A stream is Start, then events of content blocks (each block is told apart by `content_index`, so blocks may interleave),
-then exactly one Done or Error, which carries the whole message. Not streaming is a stream of one Done. Notices may stand
-anywhere before the end. Where a provider collects a message piece by piece, `MessageBuilder` does it and gives the events.
+A stream is Start, then events of content blocks (each block is told apart by `content_index`, so blocks may
+interleave), then exactly one Done or Error, which carries the whole message. Not streaming is a stream of one Done.
+Notices may stand anywhere before the end. Where a provider collects a message piece by piece, a
+`builder.MessageBuilder` does it and gives the events.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -18,20 +19,16 @@ import attrs
 from yiemagent.messages import (
     AssistantContent,
     AssistantMessage,
-    FrozenDict,
-    LlmUsage,
-    StopReason,
     TextContent,
     ThinkingContent,
     ToolCall,
-    freeze_json,
     utc_now,
 )
+from yiemagent.payload import FrozenDict, freeze_json
 
 __all__ = [
     "DoneEvent",
     "ErrorEvent",
-    "MessageBuilder",
     "PartialMessage",
     "StartEvent",
     "StreamEvent",
@@ -210,161 +207,15 @@ def tool_arguments(text: str) -> FrozenDict | str:
     return FrozenDict(freeze_json(value)) if isinstance(value, dict) else text
 
 
-# --- building a message -----------------------------------------------------------------------------------------------
-
-
-class _Block:
-    """One content block under construction: pieces are joined once, at its end."""
-
-    __slots__ = ("call_id", "index", "kind", "name", "pieces", "redacted", "signature", "whole")
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.index = index
-        self.kind = kind
-        self.pieces: list[str] = []
-        self.signature: str | None = None
-        self.redacted = False
-        self.call_id = ""
-        self.name = ""
-        self.whole: AssistantContent | None = None
-
-    def content(self, *, partial: bool = False) -> AssistantContent:
-        if self.whole is not None:
-            return self.whole
-        text = "".join(self.pieces)
-        if self.kind == "text":
-            return TextContent(text, self.signature)
-        if self.kind == "thinking":
-            return ThinkingContent(text, self.signature, self.redacted)
-        if partial:
-            return ToolCall(self.call_id, self.name, FrozenDict(), text, self.signature)
-        return ToolCall(
-            self.call_id or new_call_id(), self.name, tool_arguments(text), None, self.signature
-        )
-
-
-_START: dict[str, Callable[[_Block], StreamEvent]] = {
-    "text": lambda block: TextStartEvent(block.index),
-    "thinking": lambda block: ThinkingStartEvent(block.index),
-    "toolCall": lambda block: ToolCallStartEvent(block.index, block.call_id, block.name),
-}
-
-
-class MessageBuilder:
-    """Collects an answer piece by piece: a provider tells it what came and yields the events it gives back.
-
-    Used by one thread. Blocks keep the order in which they began; a block is ended by `end_block` or by `done`.
-    """
-
-    def __init__(self, model: str = "", provider: str = "", api: str = "") -> None:
-        self.start = StartEvent(model, provider, api)
-        self.usage: LlmUsage | None = None
-        self.response_id: str | None = None
-        self._blocks: list[_Block] = []
-        self._open: dict[int, _Block] = {}
-
-    @property
-    def has_content(self) -> bool:
-        """Whether any block has begun."""
-        return bool(self._blocks)
-
-    @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls so far; open ones with what came of them."""
-        calls = (block.content(partial=True) for block in self._blocks if block.kind == "toolCall")
-        return tuple(call for call in calls if isinstance(call, ToolCall))
-
-    def begin(
-        self, kind: Literal["text", "thinking", "toolCall"], *, call_id: str = "", name: str = ""
-    ) -> tuple[int, StreamEvent]:
-        """Begin a block; gives its content index and its Start event."""
-        block = _Block(len(self._blocks), kind)
-        block.call_id, block.name = call_id, name
-        self._blocks.append(block)
-        self._open[block.index] = block
-        return block.index, _START[kind](block)
-
-    def text_delta(self, index: int, delta: str) -> StreamEvent:
-        """Add text to the text block at `index`."""
-        self._open[index].pieces.append(delta)
-        return TextDeltaEvent(index, delta)
-
-    def thinking_delta(self, index: int, delta: str) -> StreamEvent:
-        """Add text to the thinking block at `index`."""
-        self._open[index].pieces.append(delta)
-        return ThinkingDeltaEvent(index, delta)
-
-    def arguments_delta(self, index: int, delta: str) -> StreamEvent:
-        """Add JSON text to the arguments of the call at `index`."""
-        self._open[index].pieces.append(delta)
-        return ToolCallDeltaEvent(index, delta)
-
-    def name_call(self, index: int, *, call_id: str | None = None, name: str | None = None) -> None:
-        """Set id or name of the call at `index`; None leaves it."""
-        block = self._open[index]
-        block.call_id = block.call_id if call_id is None else call_id
-        block.name = block.name if name is None else name
-
-    def call_name(self, index: int) -> str:
-        """The name of the call at `index` so far."""
-        return self._blocks[index].name
-
-    def sign(self, index: int, signature: str, *, redacted: bool = False) -> None:
-        """Set the provider's opaque mark of the block at `index`."""
-        block = self._blocks[index]
-        block.signature, block.redacted = signature, redacted or block.redacted
-
-    def end_block(self, index: int) -> StreamEvent:
-        """End the block at `index`; gives its End event."""
-        block = self._open.pop(index)
-        block.whole = content = block.content()
-        if isinstance(content, TextContent):
-            return TextEndEvent(index, content.text, content.signature)
-        if isinstance(content, ThinkingContent):
-            return ThinkingEndEvent(
-                index, content.thinking, content.signature, redacted=content.redacted
-            )
-        assert isinstance(content, ToolCall)
-        return ToolCallEndEvent(index, content)
-
-    def end_blocks(self) -> list[StreamEvent]:
-        """End every open block, in order; gives their End events."""
-        return [self.end_block(index) for index in sorted(self._open)]
-
-    def message(
-        self,
-        stop_reason: StopReason,
-        *,
-        raw_stop_reason: str | None = None,
-        error_message: str | None = None,
-    ) -> AssistantMessage:
-        """Give the message as it stands; blocks that are still open are taken with what came of them."""
-        return AssistantMessage(
-            tuple(block.content() for block in self._blocks),
-            api=self.start.api,
-            provider=self.start.provider,
-            model=self.start.model,
-            usage=self.usage,
-            stop_reason=stop_reason,
-            raw_stop_reason=raw_stop_reason,
-            error_message=error_message,
-            response_id=self.response_id,
-            timestamp=self.start.timestamp,
-        )
-
-    def set_model(self, model: str) -> None:
-        """Note the model's name as the provider gives it."""
-        self.start = attrs.evolve(self.start, model=model)
-
-
-# --- a message while it comes ------------------------------------------------------------------------------------------
+# --- a message while it comes
+# ------------------------------------------------------------------------------------------
 
 
 class PartialMessage:
     """The message that a growing list of stream events amounts to at one point; built when it is asked for.
 
-    All partials of one stream share the list and the latest state of the fold, so that reading every one of them in turn
-    costs what is new since the last. Safe to read from any thread.
+    All partials of one stream share the list and the latest state of the fold, so that reading every one of them in
+    turn costs what is new since the last. Safe to read from any thread.
     """
 
     __slots__ = ("_count", "_fold")
@@ -458,14 +309,15 @@ def _longer(block: AssistantContent, more: str) -> AssistantContent:
             return block
 
 
-# --- partial JSON -----------------------------------------------------------------------------------------------------
+# --- partial JSON
+# -----------------------------------------------------------------------------------------------------
 
 
 def parse_partial_json(text: str) -> Any:
     """Give the value that the beginning of a JSON text amounts to; for showing, never for running a tool.
 
-    Strings and containers that are cut off are closed; a key without its value, and a number or word that may go on, are
-    left out. Gives `{}` where nothing can be said yet.
+    Strings and containers that are cut off are closed; a key without its value, and a number or word that may go on,
+    are left out. Gives `{}` where nothing can be said yet.
 
     Args:
         text: the beginning of a JSON text; read once, so the cost grows with its length.

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from yiemagent.abort import AbortSignal
+from yiemagent.builder import MessageBuilder
 from yiemagent.context import LlmContext
 from yiemagent.events import (
     AgentEndEvent,
@@ -37,7 +38,7 @@ from yiemagent.messages import (
     ToolCall,
     ToolResultMessage,
 )
-from yiemagent.streaming import DoneEvent, ErrorEvent, MessageBuilder, StreamEvent
+from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
 __all__ = [
     "FakeClock",
@@ -151,7 +152,9 @@ class RecordingSink:
             self.events.append(event)
             self._changed.notify_all()
 
-    def wait_for(self, wanted: type[Event] | Callable[[Event], bool], timeout_s: float = 10.0) -> Event:
+    def wait_for(
+        self, wanted: type[Event] | Callable[[Event], bool], timeout_s: float = 10.0
+    ) -> Event:
         """Block until an event that is `wanted` was kept, and give the first.
 
         Raises:
@@ -159,9 +162,13 @@ class RecordingSink:
         """
         check = (lambda e: isinstance(e, wanted)) if isinstance(wanted, type) else wanted
         with self._changed:
-            found = self._changed.wait_for(lambda: next(filter(check, self.events), None), timeout_s)
+            found = self._changed.wait_for(
+                lambda: next(filter(check, self.events), None), timeout_s
+            )
         if found is None:
-            raise TimeoutError(f"no {wanted!r} among {len(self.events)} events within {timeout_s} s")
+            raise TimeoutError(
+                f"no {wanted!r} among {len(self.events)} events within {timeout_s} s"
+            )
         return found
 
     def of(self, *kinds: type[Event]) -> list[Any]:
@@ -188,7 +195,8 @@ class FakeClock:
         self.now_s += seconds
 
 
-# --- the grammar of events ------------------------------------------------------------------------------------------------
+# --- the grammar of events
+# ------------------------------------------------------------------------------------------------
 
 
 def check_event_order(events: Iterable[Event]) -> None:

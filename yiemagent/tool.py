@@ -1,7 +1,7 @@
 """Tools: what an agent can do, and what doing it gives.
 
-A tool file exposes `get_tool()`, which gives an `AgentTool`; `@tool` makes one from an annotated function. Both are run by the
-same wrapper, in the pipeline and in a unit test that calls `tool.execute("id", {...})`.
+A tool file exposes `get_tool()`, which gives an `AgentTool`; `@tool` makes one from an annotated function. Both are
+run by the same wrapper, in the pipeline and in a unit test that calls `tool.execute("id", {...})`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import ConfigurationError
 from yiemagent.messages import (
-    FrozenDict,
     ImageContent,
     LlmUsage,
     MessageContent,
     TextContent,
     content_blocks,
     content_text,
-    freeze_json,
-    thaw_json,
 )
+from yiemagent.payload import FrozenDict, freeze_json, thaw_json
 
 __all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute"]
 
@@ -35,6 +33,10 @@ PartialResultCallback: TypeAlias = Callable[[Any], None]
 ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResultCallback], Any]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 @attrs.frozen
@@ -53,12 +55,20 @@ class AgentToolResult:
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     usage: LlmUsage | None = None
     terminate: bool = False
-    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=_names)
 
     @property
     def text(self) -> str:
         """The text blocks, joined."""
         return content_text(self.content)
+
+
+def _default_label(self: AgentTool) -> str:
+    return self.name.replace("_", " ").title()
+
+
+def _hints(hints: Mapping[str, Any] | None) -> FrozenDict:
+    return cast("FrozenDict", freeze_json(hints or {}))
 
 
 def _examples(
@@ -76,10 +86,11 @@ class AgentTool:
         label: its name for people.
         description: what it does, for the model to choose by.
         input_schema: JSON Schema of its arguments, in MCP's form; kept as given and never changed.
-        execute: `(tool_call_id, args, signal, on_partial_result)`; gives an `AgentToolResult`, or text, bytes, a dict, a
-            list or None, which become one. Reports failure by raising. `args` is its own copy.
+        execute: `(tool_call_id, args, signal, on_partial_result)`; gives an `AgentToolResult`, or text, bytes, a
+            dict, a list or None, which become one. Reports failure by raising. `args` is its own copy.
         prepare_arguments: changes a private copy of the arguments before they are checked, or None.
-        validate_required_args: checks more than the schema can say; gives None, or what is wrong; or None for no check.
+        validate_required_args: checks more than the schema can say; gives None, or what is wrong; or None for no
+            check.
         parallel_tool_execute: whether it may run beside other calls.
         timeout_s: seconds that a call may take; None lifts the limit.
         isolation: where it runs: "thread" or "process".
@@ -94,7 +105,7 @@ class AgentTool:
 
     name: str
     label: str = attrs.field(
-        default=attrs.Factory(lambda self: self.name.replace("_", " ").title(), takes_self=True),
+        default=attrs.Factory(_default_label, takes_self=True),
         kw_only=True,
     )
     description: str = attrs.field(kw_only=True)
@@ -111,9 +122,7 @@ class AgentTool:
     parallel_tool_execute: bool = attrs.field(default=False, kw_only=True)
     timeout_s: float | None = attrs.field(default=600.0, kw_only=True)
     isolation: Literal["thread", "process"] = attrs.field(default="thread", kw_only=True)
-    annotations: Mapping[str, Any] = attrs.field(
-        factory=FrozenDict, converter=lambda hints: freeze_json(hints or {}), kw_only=True
-    )
+    annotations: Mapping[str, Any] = attrs.field(factory=FrozenDict, converter=_hints, kw_only=True)
     output_schema: Mapping[str, Any] | None = attrs.field(
         default=None, converter=freeze_json, kw_only=True
     )
@@ -122,11 +131,11 @@ class AgentTool:
     )
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if not _NAME.fullmatch(str(self.name)):
             raise ConfigurationError(
                 f"tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'"
             )
-        if not isinstance(self.description, str) or not self.description.strip():
+        if not str(self.description or "").strip():
             raise ConfigurationError(
                 f"tool {self.name!r} needs a description: it is what the model chooses by"
             )
@@ -182,9 +191,9 @@ class AgentTool:
 def as_tool_result(given: Any) -> AgentToolResult:
     """Give what a tool returned as an `AgentToolResult`.
 
-    Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and lists
-    become JSON text, with the value itself as details where it is a dict; content blocks are content; anything else is
-    its `str`.
+    Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and
+    lists become JSON text, with the value itself as details where it is a dict; content blocks are content; anything
+    else is its `str`.
     """
     if isinstance(given, AgentToolResult):
         return given
@@ -211,7 +220,9 @@ def _bytes_text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return f"{len(data)} bytes that are no text, base64: {base64.b64encode(data).decode('ascii')}"
+        return (
+            f"{len(data)} bytes that are no text, base64: {base64.b64encode(data).decode('ascii')}"
+        )
 
 
 def _json_text(value: Any) -> str:

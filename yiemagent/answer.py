@@ -1,0 +1,199 @@
+"""One answer of a model: what is sent, how it streams in, and how the history keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.config import AgentLoopConfig
+from yiemagent.context import AgentContext, LlmContext
+from yiemagent.errors import ConfigurationError
+from yiemagent.events import MessageStartEvent, MessageUpdateEvent, notice_of
+from yiemagent.history import Repairer
+from yiemagent.llm import StreamFn, StreamOptions
+from yiemagent.messages import (
+    AgentMessage,
+    AssistantMessage,
+    LlmMessage,
+    StopReason,
+    TextContent,
+    ToolCall,
+    model_id,
+)
+from yiemagent.payload import FrozenDict
+from yiemagent.pipeline import Emit
+from yiemagent.streaming import (
+    DoneEvent,
+    ErrorEvent,
+    PartialMessage,
+    StartEvent,
+    StreamNoticeEvent,
+    new_call_id,
+)
+
+__all__ = ["EMPTY_TEXT", "Requests", "stream_assistant_response"]
+
+
+@attrs.define
+class Requests:
+    """What requests of one loop share: the part of the history that is repaired already, and the options."""
+
+    repairer: Repairer = attrs.field(factory=Repairer)
+    config: AgentLoopConfig | None = None
+    options: StreamOptions = attrs.field(factory=StreamOptions)
+
+    def messages(
+        self, context: AgentContext, config: AgentLoopConfig, signal: AbortSignal
+    ) -> Sequence[LlmMessage]:
+        """Give the messages to send: transformed, converted, and with every call paired with its result."""
+        source: Sequence[AgentMessage] = context.messages
+        if config.transform_context is not None:
+            source = tuple(config.transform_context(source, signal))
+        if config.convert_to_llm is not None:
+            source = tuple(config.convert_to_llm(source))
+        return self.repairer.repair(source)
+
+    def options_of(self, config: AgentLoopConfig) -> StreamOptions:
+        """Give what `config` asks of a model."""
+        if config is not self.config:
+            self.config, self.options = config, config.options()
+        return self.options
+
+
+def stream_assistant_response(
+    context: AgentContext,
+    config: AgentLoopConfig,
+    signal: AbortSignal,
+    *,
+    emit: Emit,
+    stream_fn: StreamFn,
+    requests: Requests | None = None,
+) -> AssistantMessage:
+    """Ask the model for one answer; emits its MessageStart and updates, and leaves MessageEnd to the caller.
+
+    Args:
+        context: what to send, after `prepare_context`.
+        config: how to ask.
+        signal: the run's.
+        emit: takes the events.
+        stream_fn: asks the model.
+        requests: what earlier requests of the loop already worked out; None begins anew.
+
+    Returns:
+        The whole answer; where the stream failed, raised or never ended, one whose stop reason is "error".
+
+    Raises:
+        Exception: what `transform_context` or `convert_to_llm` raises.
+    """
+    if not isinstance(context, AgentContext):
+        raise ConfigurationError(f"prepare_context gave {context!r}; give an AgentContext")
+    requests = requests or Requests()
+    sent = LlmContext(
+        context.system_prompt, requests.messages(context, config, signal), context.tools
+    )
+    answer = _Answer(emit, model_id(config.model))
+    try:
+        for event in stream_fn(sent, requests.options_of(config), signal):
+            if answer.take(event):
+                break
+    except Exception as error:
+        answer.fail(error, signal)
+    return answer.message(signal)
+
+
+@attrs.define
+class _Answer:
+    """An answer while it comes; owned by the run's thread."""
+
+    emit: Emit
+    model: str
+    started: bool = False
+    partial: PartialMessage = attrs.field(factory=PartialMessage.first)
+    final: AssistantMessage | None = None
+
+    def take(self, event: Any) -> bool:
+        """Tell of a stream event; gives whether the stream is over."""
+        if isinstance(event, (DoneEvent, ErrorEvent)):
+            self.final = event.message
+            return True
+        if isinstance(event, StreamNoticeEvent):
+            self.emit(notice_of(event))
+            return False
+        self.partial = self.partial.add(event)
+        if isinstance(event, StartEvent):
+            self._start(self.partial.build())
+            return False
+        if not self.started:
+            self._start(AssistantMessage(model=self.model))
+        self.emit(MessageUpdateEvent(event, self.partial))
+        return False
+
+    def _start(self, message: AssistantMessage) -> None:
+        if not self.started:
+            self.started = True
+            self.emit(MessageStartEvent(message))
+
+    def fail(self, error: Exception, signal: AbortSignal) -> None:
+        """End the answer with what came of it."""
+        self._end(f"{type(error).__name__}: {error}", signal)
+
+    def _end(self, text: str, signal: AbortSignal) -> None:
+        so_far = self.partial.build()
+        reason: StopReason = "aborted" if signal.aborted else "error"
+        self.final = attrs.evolve(
+            so_far, model=so_far.model or self.model, stop_reason=reason, error_message=text
+        )
+
+    def message(self, signal: AbortSignal) -> AssistantMessage:
+        """Give the answer as the history keeps it."""
+        if self.final is None:
+            self._end("the stream ended without a Done or Error event", signal)
+        final = _marked_if_empty(_with_own_ids(cast("AssistantMessage", self.final)))
+        if not self.started:
+            self._start(attrs.evolve(final, content=(), usage=None))
+        return final
+
+
+EMPTY_TEXT = "the model gave an empty answer: neither text nor a tool call"
+
+
+def _marked_if_empty(message: AssistantMessage) -> AssistantMessage:
+    """Mark an answer that says nothing as an error, so that it is asked for again and left out of requests."""
+    if message.failed or message.tool_calls:
+        return message
+    says = any(
+        (isinstance(b, TextContent) and b.text.strip()) or b.type == "image"
+        for b in message.content
+    )
+    if says and message.stop_reason != "tool_use":
+        return message
+    return attrs.evolve(message, stop_reason="error", error_message=EMPTY_TEXT)
+
+
+def _with_own_ids(message: AssistantMessage) -> AssistantMessage:
+    """Give every call of a message an id of its own: a missing or doubled one gets a fresh one."""
+    seen: set[str] = set()
+    changed = False
+    blocks: list[Any] = []
+    for block in message.content:
+        if not isinstance(block, ToolCall):
+            blocks.append(block)
+            continue
+        own = block
+        if not block.id or block.id in seen or block.partial_json is not None:
+            own = _own(block, seen)
+            changed = True
+        seen.add(own.id)
+        blocks.append(own)
+    return attrs.evolve(message, content=tuple(blocks)) if changed else message
+
+
+def _own(call: ToolCall, seen: set[str]) -> ToolCall:
+    fresh = call.id if call.id and call.id not in seen else new_call_id()
+    arguments: FrozenDict | str = call.arguments
+    if call.partial_json is not None and not arguments:
+        arguments = call.partial_json
+    return ToolCall(fresh, call.name, arguments, None, call.signature)

@@ -1,0 +1,102 @@
+"""How a loop works: the one record of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.hooks import AfterToolCall, BeforeToolCall, Hooks, NextTurn, TurnContext
+from yiemagent.llm import StreamOptions
+from yiemagent.messages import AgentMessage, LlmMessage, LlmModel
+
+__all__ = ["AgentLoopConfig", "GetMessages", "ToolExecution"]
+
+ToolExecution: TypeAlias = Literal["parallel", "sequential", "barrier"]
+GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
+
+
+def _one_or_more_or_none(_config: Any, field: Any, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f"{field.name} must be 1 or more, or None for no limit, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class AgentLoopConfig:
+    """How a loop works; every field has a default.
+
+    Args:
+        model: the model to ask, or None for the provider's own.
+        reasoning: "off", "minimal", "low", "medium", "high", "xhigh", "max", or None for the provider's default.
+        thinking_budgets: tokens that a reasoning level may think, by level.
+        temperature, max_tokens, tool_choice: passed to the model; None leaves them to the provider.
+        session_id: opaque key for caches and affinity, shown in events.
+        tool_execution: "parallel": calls run side by side where every called tool allows it; "sequential": never;
+            "barrier": neighbours that allow it run side by side, the others alone, in order.
+        max_parallel_tools: how many calls run at once at most.
+        max_turns: turns after which a run ends with an error; None lifts the limit.
+        max_retry_delay_ms: the longest wait that a server may ask for.
+        abort_grace_s: seconds that tools, hooks and sinks have to return after an abort.
+        before_tool_call, after_tool_call, prepare_next_turn, should_stop_after_turn, transform_context,
+            convert_to_llm: see `Hooks`.
+        get_api_key, on_payload, on_response: see `StreamOptions`.
+        get_steering_messages: gives messages that join the run before its next turn.
+        get_follow_up_messages: gives messages that join the run when it would stop.
+    """
+
+    model: LlmModel | str | None = None
+    reasoning: str | None = None
+    thinking_budgets: Mapping[str, int] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tool_choice: str | None = None
+    session_id: str | None = None
+    tool_execution: ToolExecution = attrs.field(
+        default="parallel", validator=attrs.validators.in_(("parallel", "sequential", "barrier"))
+    )
+    max_parallel_tools: int = attrs.field(default=64, validator=attrs.validators.ge(1))
+    max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
+    max_retry_delay_ms: int | None = 60_000
+    abort_grace_s: float = attrs.field(default=1.0, validator=attrs.validators.ge(0))
+    before_tool_call: BeforeToolCall | None = None
+    after_tool_call: AfterToolCall | None = None
+    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = None
+    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = None
+    transform_context: (
+        Callable[[Sequence[AgentMessage], AbortSignal], Iterable[AgentMessage]] | None
+    ) = None
+    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = None
+    get_api_key: Callable[[str], str | None] | None = None
+    on_payload: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    on_response: Callable[[int, Mapping[str, str]], None] | None = None
+    get_steering_messages: GetMessages | None = None
+    get_follow_up_messages: GetMessages | None = None
+
+    def hooks(self) -> Hooks:
+        """The hooks of this config."""
+        return Hooks(
+            before_tool_call=self.before_tool_call,
+            after_tool_call=self.after_tool_call,
+            prepare_next_turn=self.prepare_next_turn,
+            should_stop_after_turn=self.should_stop_after_turn,
+            transform_context=self.transform_context,
+            convert_to_llm=self.convert_to_llm,
+        )
+
+    def options(self) -> StreamOptions:
+        """What this config asks of a model."""
+        return StreamOptions(
+            model=self.model,
+            reasoning=self.reasoning,
+            thinking_budgets=self.thinking_budgets,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            tool_choice=self.tool_choice,
+            session_id=self.session_id,
+            max_retry_delay_ms=self.max_retry_delay_ms,
+            get_api_key=self.get_api_key,
+            on_payload=self.on_payload,
+            on_response=self.on_response,
+        )

@@ -1,0 +1,84 @@
+"""JSON payloads inside messages, events and contexts: dicts and lists that read like any other and refuse to
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+__all__ = ["FrozenDict", "FrozenList", "freeze_json", "thaw_json"]
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> Any:
+    raise TypeError(
+        f"this {type(self).__name__} is part of a message and can't change; copy.deepcopy it first"
+    )
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses to change; `copy.deepcopy` and pickling give a plain dict."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
+    __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a frozen mapping may be a key
+        return hash(frozenset((key, _hashable(value)) for key, value in self.items()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return cast("dict[str, Any]", thaw_json(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (cast("dict[str, Any]", thaw_json(self)),)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to change; `copy.deepcopy` and pickling give a plain list."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = append = clear = extend = insert = pop = remove = _refuse
+    reverse = sort = __iadd__ = __imul__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a frozen sequence may be a key
+        return hash(tuple(_hashable(value) for value in self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return cast("list[Any]", thaw_json(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (cast("list[Any]", thaw_json(self)),)
+
+
+def _hashable(value: Any) -> Any:
+    # 1, 1.0 and True are equal and hash alike, so equal payloads still hash alike; any other object counts by
+    # identity.
+    try:
+        return hash(value)
+    except TypeError:
+        return id(value)
+
+
+def freeze_json(value: Any) -> Any:
+    """Give `value` with every dict and list in it read-only; values of other kinds stay the objects they are.
+
+    A payload that is read-only already is given back as it is.
+    """
+    if isinstance(value, (FrozenDict, FrozenList)):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenDict({key: freeze_json(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        return FrozenList([freeze_json(item) for item in value])
+    return value
+
+
+def thaw_json(value: Any) -> Any:
+    """Give a plain private copy of a payload: dicts and lists anew, other values the objects they are."""
+    if isinstance(value, dict):
+        return {key: thaw_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [thaw_json(item) for item in value]
+    return value

@@ -1,0 +1,151 @@
+"""What a run has told so far, and so what it still owes: every Start has its End, whoever ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from yiemagent.events import (
+    AgentStartEvent,
+    Event,
+    MessageEndEvent,
+    MessageStartEvent,
+    MessageUpdateEvent,
+    ToolExecEndEvent,
+    ToolExecStartEvent,
+    ToolExecUpdateEvent,
+    TurnEndEvent,
+    TurnStartEvent,
+)
+from yiemagent.messages import (
+    AgentMessage,
+    AssistantMessage,
+    StopReason,
+    ToolCall,
+    ToolResultMessage,
+)
+from yiemagent.pipeline import (
+    ABORTED_TEXT,
+    FinalizedOutcome,
+    create_error_tool_result,
+    create_tool_result_message,
+)
+from yiemagent.transcript import Transcript
+
+__all__ = ["Progress"]
+
+
+@attrs.define
+class Progress:
+    """What a run has told so far, and so what it still owes: a fold over its events."""
+
+    owed_prompts: tuple[AgentMessage, ...]
+    started: bool = False
+    in_turn: bool = False
+    turns: int = 0
+    new: Transcript = attrs.field(factory=Transcript)
+    last_answer: AssistantMessage | None = None
+    open_message: AgentMessage | None = None
+    update: MessageUpdateEvent | None = None
+    turn_message: AssistantMessage | None = None
+    turn_results: list[ToolResultMessage] = attrs.field(factory=list)
+    open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
+    ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
+    failed_sinks: set[int] = attrs.field(factory=set)
+
+    def fits(self, event: Event) -> bool:
+        """Whether an event may still be emitted: an update of a call that has ended may not."""
+        return not isinstance(event, ToolExecUpdateEvent) or event.tool_call_id in self.open_calls
+
+    def take(self, event: Event) -> None:
+        """Fold an event in."""
+        match event:
+            case MessageUpdateEvent():
+                self.update = event
+            case MessageStartEvent():
+                self.open_message = event.message
+            case MessageEndEvent():
+                self._message_ended(event.message)
+            case ToolExecStartEvent():
+                self.open_calls[event.tool_call_id] = event
+            case ToolExecEndEvent():
+                self.open_calls.pop(event.tool_call_id, None)
+                self.ended_calls[event.tool_call_id] = event.message
+            case TurnStartEvent():
+                self.in_turn, self.turns, self.turn_message = True, event.turn, None
+                self.turn_results = []
+                self.ended_calls = {}
+            case TurnEndEvent():
+                self.in_turn = False
+            case AgentStartEvent():
+                self.started = True
+            case _:
+                pass
+
+    def _message_ended(self, message: AgentMessage) -> None:
+        self.new = self.new.append(message)
+        self.open_message = self.update = None
+        if self.owed_prompts and self.owed_prompts[0] is message:
+            self.owed_prompts = self.owed_prompts[1:]
+        if isinstance(message, AssistantMessage):
+            self.turn_message = self.last_answer = message
+        elif isinstance(message, ToolResultMessage):
+            self.turn_results.append(message)
+
+    def missing_ends(self, answer: AssistantMessage) -> Iterator[Event]:
+        """Give the events that a run owes where it ends out of turn; none where it ended by itself.
+
+        Lazy: each is asked for when the one before it was folded in.
+        """
+        if not self.started:
+            yield AgentStartEvent()
+        if not self.in_turn and (self.owed_prompts or not self.turns):
+            yield TurnStartEvent(self.turns + 1)
+        if self.open_message is not None:
+            yield MessageEndEvent(self._whole(answer))
+        for prompt in self.owed_prompts:
+            yield MessageStartEvent(prompt)
+            yield MessageEndEvent(prompt)
+        if self.in_turn:
+            for call in self.turn_message.tool_calls if self.turn_message is not None else ():
+                yield from self._missing_result(call, answer)
+            yield TurnEndEvent(self.turn_message, tuple(self.turn_results))
+
+    def _whole(self, answer: AssistantMessage) -> AgentMessage:
+        """Give the message that is open as it is kept: an answer is marked with how the run ended."""
+        if not isinstance(self.open_message, AssistantMessage):
+            assert self.open_message is not None
+            return self.open_message
+        so_far = self.update.partial if self.update is not None else self.open_message
+        calls = tuple(_received(block) for block in so_far.content)
+        reason: StopReason = "aborted" if answer.stop_reason == "aborted" else "error"
+        return attrs.evolve(
+            so_far, content=calls, stop_reason=reason, error_message=answer.error_message
+        )
+
+    def _missing_result(self, call: ToolCall, answer: AssistantMessage) -> Iterator[Event]:
+        if any(result.tool_call_id == call.id for result in self.turn_results):
+            return
+        message = self.ended_calls.get(call.id)
+        if message is None:
+            if call.id not in self.open_calls:
+                yield ToolExecStartEvent(call.id, call.name, call.arguments)
+            aborted = answer.stop_reason == "aborted"
+            text = ABORTED_TEXT if aborted else f"The run failed: {answer.error_message}"
+            outcome = FinalizedOutcome(call, create_error_tool_result(text), is_error=True)
+            message = create_tool_result_message(outcome)
+            yield ToolExecEndEvent(
+                call.id, call.name, outcome.result, is_error=True, message=message
+            )
+        yield MessageStartEvent(message)
+        yield MessageEndEvent(message)
+
+
+def _received(block: object) -> object:
+    """Give a block as it is kept: a call under way keeps the text that came of its arguments."""
+    if isinstance(block, ToolCall) and block.partial_json is not None:
+        return attrs.evolve(
+            block, arguments=block.arguments or block.partial_json, partial_json=None
+        )
+    return block

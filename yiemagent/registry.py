@@ -1,0 +1,390 @@
+"""Where an agent's tools live: a store that changes while agents run, and folders of tool files that fill it.
+
+A store is shared between threads; whoever reads takes a snapshot and works on that. Its one lock guards the tables
+and is never held while code of a tool file runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar, Token
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal
+
+from yiemagent.arguments import checker_for
+from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
+from yiemagent.signature import tool as tool_of
+from yiemagent.tool import AgentTool, AgentToolResult
+from yiemagent.tool_files import LoadedFile, forget, load_file
+
+__all__ = [
+    "ToolStore",
+    "builtin_tools_dir",
+    "clear_tools",
+    "collect_registrations",
+    "get_tools",
+    "list_tool",
+    "load_tools",
+    "register_tool",
+]
+
+logger = logging.getLogger("yiemagent.registry")
+
+
+class _DuplicateToolFile(ToolLoadError, DuplicateTool):
+    """A file's tool has a name that is taken."""
+
+
+# --- which call registered what --------------------------------------------------------------------------------------
+
+_registered: ContextVar[list[str] | None] = ContextVar("yiemagent_registered", default=None)
+
+
+class collect_registrations:
+    """Collect the names of the tools that are registered in its block, in this context, in any store."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> list[str]:
+        names: list[str] = []
+        self._token: Token[list[str] | None] = _registered.set(names)
+        return names
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _registered.reset(self._token)
+
+
+def _note(name: str) -> None:
+    names = _registered.get()
+    if names is not None and name not in names:
+        names.append(name)
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+class ToolStore:
+    """Tools by name, in the order in which they came; may be read and changed from any thread.
+
+    Args:
+        name: for people, in error texts.
+    """
+
+    def __init__(self, name: str = "tools") -> None:
+        self.name = name
+        # Guards the fields below. Re-entrant, since a signal handler may change the store in the same thread; no
+        # code of a tool and no file access happens while it is held.
+        self._lock = threading.RLock()
+        self._tools: dict[str, AgentTool] = {}
+        self._snapshot: Mapping[str, AgentTool] | None = None
+        self._version = 0
+        self._files: dict[
+            Path, tuple[str, LoadedFile]
+        ] = {}  # by resolved path: the tool's name, the load
+        self._errors: dict[Path, ToolLoadError] = {}
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        return self._version
+
+    @property
+    def load_errors(self) -> tuple[ToolLoadError, ...]:
+        """What is wrong with files that `load_tools` met, by path; a file that loads again is taken off."""
+        with self._lock:
+            return tuple(self._errors[path] for path in sorted(self._errors))
+
+    def register(self, tool: AgentTool) -> AgentTool:
+        """Add a tool at the end; the same tool again changes nothing.
+
+        Raises:
+            DuplicateTool: where another tool has the name; that one stays.
+            ConfigurationError: where it is no `AgentTool`.
+        """
+        if not isinstance(tool, AgentTool):
+            raise ConfigurationError(
+                f"{tool!r} is no AgentTool; make one with AgentTool(...) or @tool"
+            )
+        checker_for(tool)  # warns now about what its schema can't hold, not at the first call
+        with self._lock:
+            held = self._tools.get(tool.name)
+            if held is tool:
+                return tool
+            if held is not None:
+                raise DuplicateTool(
+                    f"the name {tool.name!r} is taken in the store {self.name!r} by "
+                    f"{self._origin(tool.name)}; remove that or give another name"
+                )
+            self._tools[tool.name] = tool
+            self._changed()
+        _note(tool.name)
+        return tool
+
+    def get(self, name: str) -> AgentTool | None:
+        """The tool of this name, or None."""
+        return self._tools.get(name)
+
+    def remove(self, name: str) -> AgentTool:
+        """Take a tool out; calls that are running go on.
+
+        Raises:
+            ToolNotFound: where there is none of this name.
+        """
+        with self._lock:
+            if name not in self._tools:
+                known = ", ".join(self._tools) or "none"
+                raise ToolNotFound(f"no tool {name!r} in the store {self.name!r}; it has: {known}")
+            tool = self._tools.pop(name)
+            self._files = {path: kept for path, kept in self._files.items() if kept[0] != name}
+            self._changed()
+        return tool
+
+    def snapshot(self) -> Mapping[str, AgentTool]:
+        """The tools as they are now, read-only; the same object until something changes."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            with self._lock:
+                snapshot = self._snapshot = MappingProxyType(dict(self._tools))
+        return snapshot
+
+    def clear(self) -> None:
+        """Take every tool out, and forget what was loaded and what was wrong with it."""
+        with self._lock:
+            self._tools.clear()
+            self._files.clear()
+            self._errors.clear()
+            self._changed()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"<ToolStore {self.name!r}: {', '.join(self.snapshot()) or 'no tools'}>"
+
+    def _changed(self) -> None:
+        self._snapshot = None
+        self._version += 1
+
+    def _origin(self, name: str) -> str:
+        paths = [path for path, kept in self._files.items() if kept[0] == name]
+        return str(paths[0]) if paths else "a registered tool"
+
+    def _loaded(self, path: Path) -> tuple[LoadedFile, AgentTool] | None:
+        with self._lock:
+            kept = self._files.get(path)
+            return None if kept is None else (kept[1], self._tools[kept[0]])
+
+    def _put_file(self, loaded: LoadedFile, tool: AgentTool) -> None:
+        """Register a file's tool: in the place of the one that the file gave before, else at the end."""
+        path = loaded.path
+        with self._lock:
+            before = self._files.get(path)
+            if tool.name in self._tools and (before is None or before[0] != tool.name):
+                reason = (
+                    f"the name {tool.name!r} is taken by {self._origin(tool.name)}, which stays"
+                )
+                raise _DuplicateToolFile(f"{path}: {reason}", str(path), None, reason)
+            if before is None:
+                self._tools[tool.name] = tool
+            else:
+                self._tools = {
+                    **{
+                        (tool.name if name == before[0] else name): (
+                            tool if name == before[0] else held
+                        )
+                        for name, held in self._tools.items()
+                    }
+                }
+            self._files[path] = (tool.name, loaded)
+            self._errors.pop(path, None)
+            self._changed()
+        _note(tool.name)
+
+    def _report(self, path: Path, error: ToolLoadError) -> None:
+        with self._lock:
+            self._errors[path] = error
+        logger.warning("a tool file could not be loaded: %s", error)
+
+    def _keep_only(self, folder: Path, present: Iterable[Path]) -> None:
+        """Take out the tools, and what was wrong, of files of a folder that are gone."""
+        there = set(present)
+        with self._lock:
+            gone = [p for p in self._files if p.parent == folder and p not in there]
+            for path in gone:
+                self._tools.pop(self._files.pop(path)[0])
+            self._errors = {
+                p: error for p, error in self._errors.items() if p.parent != folder or p in there
+            }
+            if gone:
+                self._changed()
+        for path in gone:
+            logger.info("the tool file %s is gone, and its tool with it", path)
+
+
+# --- folders of tool files -------------------------------------------------------------------------------------------
+
+
+def load_tools(
+    store: ToolStore,
+    directory: str | PathLike[str],
+    *,
+    on_error: Literal["skip", "raise"] = "skip",
+) -> dict[str, AgentTool]:
+    """Load the tool files of a folder into a store, or load them again.
+
+    Runs the code of the files. `*.py` in alphabetical order; names that begin with `_` or contain "registry" are
+    skipped. A file that did not change keeps its tool, one that changed replaces it in its place, one that is gone
+    loses it, and one that broke keeps its last good version. `list_tools` is registered too.
+
+    Args:
+        store: where the tools go.
+        directory: the folder.
+        on_error: "skip" reports a bad file in `store.load_errors` and goes on; "raise" raises at the first.
+
+    Returns:
+        The tools of this folder's files, in order.
+
+    Raises:
+        ConfigurationError: where there is no such folder.
+        ToolLoadError: where a file is bad and `on_error` is "raise"; what was loaded before it stays.
+    """
+    if on_error not in {"skip", "raise"}:
+        raise ConfigurationError(f"on_error must be 'skip' or 'raise', not {on_error!r}")
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {str(directory)!r} to load tools from")
+    tools: dict[str, AgentTool] = {}
+    paths = _tool_files(folder.resolve())
+    store._keep_only(folder.resolve(), paths)
+    for path in paths:
+        try:
+            tool = _load(store, path)
+        except ToolLoadError as error:
+            store._report(path, error)
+            if on_error == "raise":
+                raise
+            kept = store._loaded(path)
+            if kept is None:
+                continue
+            tool = kept[1]
+        tools[tool.name] = tool
+    if "list_tools" not in store:
+        store.register(list_tool(store))
+    return tools
+
+
+def _tool_files(folder: Path) -> list[Path]:
+    paths = []
+    for path in sorted(folder.glob("*.py")):
+        if path.name.startswith("_") or "registry" in path.name:
+            logger.info("%s is no tool file by its name and is skipped", path)
+        elif not path.is_dir():
+            paths.append(path.resolve())
+    return paths
+
+
+def _load(store: ToolStore, path: Path) -> AgentTool:
+    kept = store._loaded(path)
+    if kept is not None and kept[0].is_current():
+        with store._lock:
+            store._errors.pop(path, None)
+        return kept[1]
+    loaded = load_file(path)
+    try:
+        tool = _as_tool(loaded.given)
+        checker_for(tool)
+        store._put_file(loaded, tool)
+    except ConfigurationError as error:
+        forget(loaded.package)
+        raise ToolLoadError(f"{path}: {error}", str(path), None, str(error)) from error
+    except DuplicateTool:
+        forget(loaded.package)
+        raise
+    # Its modules stay as long as the tool does: a call that runs an older version may still import and pickle.
+    weakref.finalize(tool, forget, loaded.package).atexit = False
+    return tool
+
+
+def _as_tool(given: Any) -> AgentTool:
+    if isinstance(given, AgentTool):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return tool_of(given)
+    raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
+
+
+def builtin_tools_dir() -> Path:
+    """The folder of the built-in tool files: part of the installed package, else beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "builtin_tools", here.parent / "tools"):
+        if folder.is_dir():
+            return folder
+    raise ConfigurationError(
+        f"the built-in tools are missing beside {here}; install yiemagent again"
+    )
+
+
+# --- functions for users ---------------------------------------------------------------------------------------------
+
+
+def register_tool(store: ToolStore, tool: AgentTool | Callable[..., Any]) -> AgentTool:
+    """Add a tool to a store; a plain annotated function becomes one, as with `@tool`.
+
+    Registered during a tool call, it can be called in the run's next turn, and the call's result names it.
+
+    Raises:
+        DuplicateTool: where another tool has the name; that one stays.
+        ConfigurationError: where it can't become a tool.
+    """
+    return store.register(tool if isinstance(tool, AgentTool) else tool_of(tool))
+
+
+def get_tools(store: ToolStore) -> dict[str, AgentTool]:
+    """Give the tools by name, in order: a dict of your own."""
+    return dict(store.snapshot())
+
+
+def clear_tools(store: ToolStore) -> None:
+    """Empty a store, `list_tools` included."""
+    store.clear()
+
+
+def list_tool(store: ToolStore) -> AgentTool:
+    """Give the tool `list_tools`, which tells a model what is in the store at that moment."""
+
+    def execute(
+        tool_call_id: str, args: dict[str, Any], signal: object, on_partial_result: object
+    ) -> AgentToolResult:
+        del tool_call_id, args, signal, on_partial_result
+        tools = store.snapshot()
+        return AgentToolResult(tool_lines(tools.values()), details={"tools": list(tools)})
+
+    return AgentTool(
+        "list_tools",
+        label="List tools",
+        description="Lists the tools that are available now, with what each does.",
+        execute=execute,
+        parallel_tool_execute=True,
+        annotations={"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
+    )
+
+
+def tool_lines(tools: Iterable[AgentTool]) -> str:
+    """Give the text of `list_tools`: a head, and one line for each tool."""
+    lines = [
+        f"- {tool.name}: {tool.label} — {' '.join(tool.description.split())}" for tool in tools
+    ]
+    return "\n".join(["Available tools:", *lines])

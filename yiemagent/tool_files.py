@@ -1,0 +1,225 @@
+"""Tool files as modules: each load of a file is a module of its own that meets nobody else's.
+
+A file is compiled by us from its bytes (no bytecode is read or written) and run as the module `<package>.<file
+name>` of a package made for this one load, so dataclasses, pickling and tracebacks work, a file called `json.py`
+harms nobody, and helper files beside it (`from ._shared import x`) are loaded with it, anew for each file that uses
+them. Nothing is put on `sys.path`. Modules of a load that failed are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import itertools
+import os
+import re
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from yiemagent.errors import ToolLoadError
+
+__all__ = ["LoadedFile", "forget", "load_file"]
+
+_loads = itertools.count(1)
+
+
+@attrs.frozen
+class LoadedFile:
+    """What a file gave.
+
+    Args:
+        path: the file, resolved.
+        digests: the contents that it was loaded from: the file's and its helpers', each with its path.
+        package: the package made for it.
+        given: what its `get_tool()` gave.
+    """
+
+    path: Path
+    digests: tuple[tuple[Path, str], ...]
+    package: str
+    given: Any
+
+    def is_current(self) -> bool:
+        """Whether the files still hold what they were loaded from; told by content, not by time."""
+        return all(_digest(path) == digest for path, digest in self.digests)
+
+
+def load_file(path: Path) -> LoadedFile:
+    """Run a tool file and call its `get_tool()`.
+
+    Args:
+        path: the file, resolved.
+
+    Raises:
+        ToolLoadError: whatever goes wrong in it, `SystemExit` included; names path and line.
+        KeyboardInterrupt: where a person asked for it (one that the file raises by itself is its failure).
+    """
+    package = f"yiemagent_tool_files_{next(_loads)}"
+    folder = _Folder(path.parent)
+    module_name = f"{package}.{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    home = types.ModuleType(package)
+    home.__path__ = folder
+    sys.modules[package] = home
+    try:
+        module = _run(module_name, path, folder)
+        get_tool = getattr(module, "get_tool", None)
+        if not callable(get_tool) or inspect.iscoroutinefunction(get_tool):
+            raise _failure(path, None, "defines no function get_tool() that gives an AgentTool")
+        given = get_tool()
+    except ToolLoadError:
+        forget(package)
+        raise
+    except BaseException as error:
+        forget(package)
+        if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error, path):
+            raise
+        raise _explained(error, path) from error
+    return LoadedFile(path, tuple(folder.digests.items()), package, given)
+
+
+def forget(package: str) -> None:
+    """Remove the modules of one load from `sys.modules`; what still uses them keeps them."""
+    for name in list(sys.modules):
+        if name == package or name.startswith(f"{package}."):
+            sys.modules.pop(name, None)
+
+
+def _run(name: str, path: Path, folder: _Folder) -> types.ModuleType:
+    if _finder not in sys.meta_path:
+        sys.meta_path.append(_finder)
+    spec = _spec(name, path, folder)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    assert spec.loader is not None
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- how helpers are found -------------------------------------------------------------------------------------------
+
+
+class _Folder(list[str]):
+    """The `__path__` of a package made for a load: empty, so that only our own finder looks behind it."""
+
+    def __init__(self, folder: Path, digests: dict[Path, str] | None = None) -> None:
+        super().__init__()
+        self.folder = folder
+        self.digests: dict[Path, str] = {} if digests is None else digests
+
+
+class _Finder:
+    """Finds the helpers beside a tool file; names of other packages are none of its business."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del target
+        if not isinstance(path, _Folder):
+            return None
+        stem = name.rpartition(".")[2]
+        inner = path.folder / stem
+        if (inner / "__init__.py").is_file():
+            spec = _spec(name, inner / "__init__.py", path)
+            spec.submodule_search_locations = _Folder(inner, path.digests)
+            return spec
+        helper = path.folder / f"{stem}.py"
+        return _spec(name, helper, path) if helper.is_file() else None
+
+
+_finder = _Finder()
+
+
+class _Loader:
+    """Compiles a file from its bytes and notes what they were."""
+
+    def __init__(self, path: Path, folder: _Folder) -> None:
+        self._path = path
+        self._folder = folder
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Have the module made in the usual way."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        source = self._path.read_bytes()
+        self._folder.digests[self._path] = hashlib.sha256(source).hexdigest()
+        code = compile(_decoded(source, self._path), str(self._path), "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+
+
+def _spec(name: str, path: Path, folder: _Folder) -> importlib.machinery.ModuleSpec:
+    loader: Any = _Loader(path, folder)
+    spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True
+    return spec
+
+
+def _decoded(source: bytes, path: Path) -> str:
+    try:
+        text: str = importlib.util.decode_source(source)
+    except UnicodeDecodeError as error:
+        line = source[: error.start].count(b"\n") + 1
+        reason = f"the encoding is not {error.encoding}, and no coding line names another: {error}"
+        raise _failure(path, line, reason) from error
+    if "\0" in text:
+        raise _failure(path, text[: text.index("\0")].count("\n") + 1, "holds a null character")
+    return text
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+# --- what went wrong -------------------------------------------------------------------------------------------------
+
+
+def _explained(error: BaseException, path: Path) -> ToolLoadError:
+    text = str(error)
+    line = _line(error, path)
+    if isinstance(error, SyntaxError):
+        text = error.msg
+        if error.filename not in {None, str(path)}:
+            text += f" ({error.filename}, line {error.lineno})"
+    return _failure(path, line, f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _failure(path: Path, line: int | None, reason: str) -> ToolLoadError:
+    where = str(path) if line is None else f"{path}:{line}"
+    return ToolLoadError(f"{where}: {reason}", str(path), line, reason)
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    lines = [
+        line
+        for frame, line in _frames(error)
+        if os.path.normcase(frame) == os.path.normcase(str(path))
+    ]
+    return lines[-1] if lines else None
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return frames
+
+
+def _raised_by_itself(error: BaseException, path: Path) -> bool:
+    """Whether the file's own `raise` raised it; a signal interrupts other statements."""
+    frame, line = _frames(error)[-1]
+    if frame != str(path):
+        return False
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return line <= len(lines) and "raise" in lines[line - 1]
