@@ -50,6 +50,29 @@ def test_a_name_is_the_same_object_as_in_its_room():
     assert strangers == []
 
 
+def test_a_name_is_not_hidden_by_a_room_of_the_same_name():
+    """`from yiemagent import tool` gives the decorator, whatever was imported before it."""
+    code = (
+        "import yiemagent.tool, yiemagent.agent_core, yiemagent\n"
+        "from yiemagent.tool import AgentTool\n"
+        "from yiemagent import tool\n"
+        "def add(a: int, b: int) -> int:\n"
+        "    'Add.'\n"
+        "    return a + b\n"
+        "print(isinstance(tool(add), AgentTool), yiemagent.tool is tool)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+
+    assert done.stdout == "True True\n"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     """A name that nobody exports fails as on any module, with the name in the text."""
     text = ""

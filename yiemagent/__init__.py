@@ -1,11 +1,15 @@
 """Agents that use tools, in ordinary blocking Python.
 
-Importing this package loads nothing: each name is fetched from its room when it is first used.
+Every public name is here and listed in docs/api.md; `yiemagent.providers` (models) and `yiemagent.testing` (fakes for your
+tests) are imported by their own names. Importing this package loads nothing: each name is fetched from its room when it is
+first used.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -338,6 +342,18 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"yiemagent.{room}"), name)
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """This package, whose public names stay what they are where a room has the same name: `tool` is the decorator."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a room sets it on its package; `from yiemagent.tool import …` does not need that.
+        if not (name in _ROOM_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
