@@ -1,0 +1,3 @@
+"""The `yiemagent` command: the roof of the house."""
+
+__all__: list[str] = []
