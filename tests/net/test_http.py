@@ -176,13 +176,29 @@ def test_size_limit(client):
         ("nothing", {}, "can't send a request"),
         ("http://a.test:port/", {}, "can't send a request"),
         ("http://[::1", {}, "a malformed URL"),
-        ("http://a.test", {"X-A": "b\nc: d"}, "can't send a request"),
+        ("http://a.test", {"X-A": "secret\nc: d"}, "header 'X-A'"),
+        ("http://a.test", {"X-A": "secret\u2028"}, "header 'X-A'"),
+        ("http://a.test", {"X-A": " secret"}, "header 'X-A'"),
+        ("http://a.test", {"X A": "secret"}, "header 'X A'"),
+        ("http://a.test:port/?key=secret", {}, "can't send a request"),
+        ("http://./?key=secret", {}, "can't send a request"),
     ],
 )
 def test_malformed_request(client, url, headers, text):
-    """A URL or header that is none is the caller's mistake."""
-    with pytest.raises(ConfigurationError, match=text):
+    """A URL or header that is none is the caller's mistake, told without the values, which may be keys."""
+    with pytest.raises(ConfigurationError, match=text) as caught:
         client.request("GET", url, headers=headers)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_header_values(client):
+    """Empty values, spaces inside and the letters of Latin-1 can be sent."""
+    with ScriptedServer(Answer()) as server:
+        client.request("GET", server.url, headers={"X-A": "", "X-B": "a b\tc"}).close()
+
+        assert server.requests[0].headers["x-a"] == ""
+        assert server.requests[0].headers["x-b"] == "a b\tc"
 
 
 # --- connections -------------------------------------------------------------------------------------------------
@@ -305,7 +321,6 @@ def test_many_threads(client):
         client.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_fork(client):
     """A child process opens connections of its own."""
     with ScriptedServer(Answer(b"a", then="keep")) as server:

@@ -231,7 +231,7 @@ class Exchange:
             # A copy of its own, since wrapping for TLS takes the socket away from its object.
             self._watch_copy(sock.dup())
             sock.connect(where)
-        except BaseException:
+        except BaseException:  # nothing may go by and leave the socket open
             self.forget()
             sock.close()
             raise

@@ -141,7 +141,7 @@ class HttpClient:
             exchange = begin(origin=origin_of(prepared.url), fresh=fresh)
             try:
                 return HttpResponse(adapter.exchange(prepared, exchange, proxy), exchange)
-            except BaseException as error:
+            except BaseException as error:  # whatever it is, the signal must forget the exchange
                 exchange.end()
                 if fresh or not transport.is_stale(error, exchange):
                     transport.fail(error, exchange)
@@ -246,7 +246,7 @@ class HttpResponse:
     def _read1(self) -> bytes:
         try:
             data: bytes | None = self._raw.read1(_READ_BYTES, decode_content=True)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the connection is no use any more
             self.close()
             from yiemagent.net import transport
 

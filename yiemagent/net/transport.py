@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ from yiemagent.net.exchange import Exchange, origin_of
 
 __all__ = ["Adapter", "fail", "is_stale", "prepare", "tls_context"]
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"|[!-~\x80-\xff]([\t -~\x80-\xff]*[!-~\x80-\xff])?")
 _POOLS, _KEPT_PER_POOL = (
     64,
     256,
@@ -179,15 +182,22 @@ def prepare(
     Raises:
         ConfigurationError: the URL or a header is none.
     """
+    for name, value in headers.items():
+        # Told by the name alone and before the libraries look: they show the value, which may be a key.
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ConfigurationError(f"the header {name!r} holds characters that can't be sent")
     prepared = requests.PreparedRequest()
     data = body.encode() if isinstance(body, str) else body
     try:
         prepared.prepare(method, url, dict(headers), data=data, params=dict(params or {}))
     except (ValueError, requests.RequestException) as error:
-        why = "the URL or a header is malformed" if origin_of(url) in str(error) else error
-        raise ConfigurationError(f"can't send a request to {origin_of(url)}: {why}") from error
+        # Without its text and itself, which show the whole URL.
+        text = f"can't send a request to {origin_of(url)}: {type(error).__name__}"
+        raise ConfigurationError(text) from None
     if not str(prepared.url).startswith(("http://", "https://")):
-        raise ConfigurationError(f"can't send a request to {url!r}: only http and https are known")
+        raise ConfigurationError(
+            f"can't send a request to {origin_of(url)}: only http and https are known"
+        )
     return prepared
 
 
