@@ -93,14 +93,14 @@ class AgentTool:
             check.
         parallel_tool_execute: whether it may run beside other calls.
         timeout_s: seconds that a call may take; None lifts the limit.
-        isolation: where it runs: "thread" or "process".
+        isolation: where it runs: "thread"; "process" comes with a later version.
         annotations: MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`.
         output_schema: JSON Schema of structured results, or None.
         examples: pairs of a user's sentence and the arguments it asks for; they help small models.
 
     Raises:
-        ConfigurationError: on a name that providers refuse, an empty description, or an `execute` that is a coroutine
-            function.
+        ConfigurationError: on a name that providers refuse, an empty description, an `execute` that is a coroutine
+            function, or `isolation="process"`.
     """
 
     name: str
@@ -155,6 +155,11 @@ class AgentTool:
             raise ConfigurationError(
                 f"tool {self.name!r}: isolation must be 'thread' or 'process', "
                 f"not {self.isolation!r}"
+            )
+        if self.isolation == "process":
+            raise ConfigurationError(
+                f"tool {self.name!r}: isolation='process' needs the part that runs tools in processes, "
+                f"which this version does not have; use 'thread'"
             )
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(
