@@ -1,0 +1,191 @@
+"""`yiemagent ask`: one question, one run, its answer on stdout.
+
+The run works on threads of its own and its events come through a queue, so the main thread, the only one that Python
+interrupts, is always free to notice Ctrl-C or a reader that went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TextIO
+
+import attrs
+
+from yiemagent.agent import YiemAgent
+from yiemagent.api import abort_agent, run_agent, stop_agent
+from yiemagent.cli.printer import EventPrinter
+from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.cli.tools import load_folders
+from yiemagent.codec import to_json
+from yiemagent.events import AgentEndEvent, Event
+from yiemagent.llm import StreamFn
+from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
+
+__all__ = ["add_ask", "ask_command", "run_report"]
+
+ABORT_GRACE_S = 0.5
+
+
+def add_ask(commands: Any) -> None:
+    """Add the command to the parsers of `yiemagent`."""
+    parser = commands.add_parser(
+        "ask",
+        help="ask a question; the model may use tools",
+        description="Ask a model a question and print its answer. What its tools do is shown on stderr.",
+        epilog="exit codes: 0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted",
+    )
+    parser.add_argument(
+        "question", nargs="?", help="the question; '-', or none with input piped in, reads stdin"
+    )
+    parser.add_argument(
+        "--model",
+        "-m",
+        default="local",
+        help="PROVIDER:MODEL, for example openai:gpt-5.1, or local:/path/model.gguf (default: local)",
+    )
+    parser.add_argument(
+        "--tools",
+        "-t",
+        action="append",
+        default=[],
+        metavar="DIR",
+        type=Path,
+        help="load the tool files of this folder, before the built-in ones; may be given again",
+    )
+    parser.add_argument(
+        "--no-builtin-tools", action="store_true", help="leave the built-in tools out"
+    )
+    parser.add_argument("--system", metavar="TEXT", help="instructions for the model")
+    parser.add_argument(
+        "--no-stream", action="store_true", help="print each message when it is whole"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object: answer, tool calls, usage, stop reason, error",
+    )
+    parser.add_argument(
+        "--max-turns", type=_turns, metavar="N", help="end the run after N model answers"
+    )
+
+
+def _turns(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
+    return number
+
+
+def ask_command(
+    options: argparse.Namespace, terminal: Terminal, stdin: TextIO, model: StreamFn | str
+) -> int:
+    """Ask, show the run, and give the exit code.
+
+    Args:
+        options: what the command line says.
+        terminal: where to write.
+        stdin: where a question may come from.
+        model: whom to ask.
+
+    Raises:
+        UsageProblem: there is no question, or no such folder.
+        ConfigurationError: the model can't be used.
+        KeyboardInterrupt: Ctrl-C; the run is over.
+        OutputClosed: the reader of stdout went away; the run is over.
+    """
+    question = _question(options.question, stdin)
+    store, errors = load_folders(options.tools, builtin=not options.no_builtin_tools)
+    for error in errors:
+        terminal.note(f"warning: {error}", "yellow")
+    events: SimpleQueue[Event] = SimpleQueue()
+    agent = YiemAgent(
+        model,
+        tool_store=store,
+        event_sink=events.put,
+        name="ask",
+        abort_grace_s=ABORT_GRACE_S,
+        **_settings(options),
+    )
+    printer = EventPrinter(terminal, stream=not options.no_stream, quiet=options.json)
+    try:
+        run_agent(agent, question)
+        end = _follow(events, printer)
+    except (
+        BaseException
+    ):  # Ctrl-C or a closed pipe, mostly; whatever it is, the run must not outlive it
+        _end(agent, events)
+        raise
+    stop_agent(agent)
+    if options.json:
+        terminal.say(f"{json.dumps(run_report(end), ensure_ascii=False)}\n")
+    return 1 if end.answer.failed else 0
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    named = {"system_prompt": options.system, "max_turns": options.max_turns}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _question(given: str | None, stdin: TextIO) -> str:
+    if given is None and stdin.isatty():
+        raise UsageProblem("no question; give it as an argument or pipe it in")
+    question = stdin.read() if given in {None, "-"} else given
+    if not question or not question.strip():
+        raise UsageProblem("the question is empty")
+    return question.strip()
+
+
+def _follow(events: SimpleQueue[Event], printer: EventPrinter) -> AgentEndEvent:
+    while True:
+        event = events.get()
+        printer(event)
+        if isinstance(event, AgentEndEvent):
+            return event
+
+
+def _end(agent: YiemAgent, events: SimpleQueue[Event]) -> None:
+    """Abort the run and give its tools their grace."""
+    if abort_agent(agent, "interrupted"):
+        try:
+            while not isinstance(events.get(timeout=2 * ABORT_GRACE_S), AgentEndEvent):
+                pass
+        except Empty:
+            pass  # what still hangs is a daemon thread, which ends with the process
+    stop_agent(agent, timeout_s=0)
+
+
+def run_report(end: AgentEndEvent) -> dict[str, Any]:
+    """Give a run as one JSON object: its answer, the tool calls with their results, usage, and every message."""
+    messages = [to_json(message) for message in end.messages]
+    results = {m["tool_call_id"]: m for m in messages if m["role"] == "toolResult"}
+    answers = [message for message in end.messages if isinstance(message, AssistantMessage)]
+    used = [message.usage for message in answers if message.usage is not None]
+    return {
+        "answer": end.answer.text,
+        "stop_reason": end.answer.stop_reason,
+        "error": end.answer.error_message,
+        "model": end.answer.model or None,
+        "tool_calls": [
+            _call_report(block, results.get(block.id, {}))
+            for message in answers
+            for block in message.content
+            if isinstance(block, ToolCall)
+        ],
+        "usage": attrs.asdict(sum(used, LlmUsage())) if used else None,
+        "messages": messages,
+    }
+
+
+def _call_report(call: ToolCall, result: dict[str, Any]) -> dict[str, Any]:
+    blocks = result.get("content", [])
+    return {
+        "id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "result": "".join(block["text"] for block in blocks if block["type"] == "text"),
+        "details": result.get("details", {}),
+        "is_error": result.get("is_error", False),
+    }

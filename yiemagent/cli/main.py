@@ -1,0 +1,87 @@
+"""The `yiemagent` command: the one place that knows every part and puts them together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from yiemagent import __version__
+from yiemagent.cli.ask import add_ask, ask_command
+from yiemagent.cli.terminal import OutputClosed, Terminal, UsageProblem
+from yiemagent.cli.tools import add_tools, tools_command
+from yiemagent.errors import ConfigurationError, YiemAgentError
+
+__all__ = ["main"]
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: its arguments; None: those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted, 141 the reader of the output went
+        away.
+    """
+    # What the library logs stays with whoever asks for it; the command says itself what a person needs to know.
+    logging.getLogger("yiemagent").addHandler(logging.NullHandler())
+    terminal = Terminal.of_process()
+    try:
+        options = _parser().parse_args(argv)
+        return _run(options, terminal)
+    except SystemExit as ending:  # argparse has said what is wrong, or has shown help
+        return ending.code if isinstance(ending.code, int) else EXIT_USAGE
+    except KeyboardInterrupt:
+        with contextlib.suppress(OutputClosed):
+            terminal.note("interrupted", "yellow")
+        return EXIT_INTERRUPTED
+    except OutputClosed:
+        _let_go_of_output()
+        return EXIT_PIPE
+
+
+def _run(options: argparse.Namespace, terminal: Terminal) -> int:
+    try:
+        match options.command:
+            case "ask":
+                return ask_command(options, terminal, sys.stdin, options.model)
+            case _:
+                return tools_command(options, terminal)
+    except (UsageProblem, ConfigurationError) as error:
+        terminal.note(f"error: {error}", "bold red")
+        return EXIT_USAGE
+    except YiemAgentError as error:
+        terminal.note(f"error: {error}", "bold red")
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="yiemagent",
+        description="Agents that use tools, from the command line.",
+        epilog="'yiemagent COMMAND --help' says more about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"yiemagent {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_ask(commands)
+    add_tools(commands)
+    return parser
+
+
+def _let_go_of_output() -> None:
+    """Point the streams that nobody reads at nothing, else Python complains about them when it ends."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(io.UnsupportedOperation):  # a stream of a test has no file
+                os.dup2(nothing, stream.fileno())
+    finally:
+        os.close(nothing)
