@@ -1,0 +1,96 @@
+"""What servers of the OpenAI chat API mean by an error, in whatever shape it comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from yiemagent.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ContextOverflowError,
+    LlmError,
+    RateLimitError,
+)
+from yiemagent.net.retry import retryable_status
+
+__all__ = ["error_from_body", "error_from_value"]
+
+_MAX_TEXT = 2_000
+_OVERFLOW = re.compile(
+    r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
+    r"|prompt is too long|input is too long|too many (input )?tokens|exceeds the (available )?context"
+    r"|reduce the length of the (messages|prompt)",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(
+    r"insufficient_quota|billing|insufficient[ _](credits?|balance|funds)", re.IGNORECASE
+)
+_KEY_TROUBLE = re.compile(r"authentication|invalid_api_key|permission", re.IGNORECASE)
+_RATE = re.compile(r"rate[_ ]?limit", re.IGNORECASE)
+_SERVER_TROUBLE = re.compile(
+    r"server_error|internal|overloaded|unavailable|timeout|temporar|try again", re.IGNORECASE
+)
+
+
+def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None) -> LlmError:
+    """Give the error that a response with a failing status means."""
+    text = body.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, list) and value:  # some servers wrap it
+        value = value[0]
+    if isinstance(value, Mapping):
+        return error_from_value(value, status, retry_after_ms)
+    said = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return error_from_value({"message": said}, status, retry_after_ms)
+
+
+def error_from_value(
+    value: Any, status: int | None = None, retry_after_ms: int | None = None
+) -> LlmError:
+    """Give the error that JSON means: the value of `error`, or an object that has it.
+
+    Args:
+        value: what the server sent.
+        status: the HTTP status where that means failure; None takes a status out of the error, if there is one.
+        retry_after_ms: how long the server asked to wait.
+    """
+    inner = value.get("error", value) if isinstance(value, Mapping) else value
+    fields: Mapping[str, Any] = inner if isinstance(inner, Mapping) else {"message": inner}
+    code, kind = fields.get("code"), fields.get("type")
+    status = status or _status(code) or _status(fields.get("status"))
+    said = _text(fields, inner)
+    words = f"{kind} {code} {said}"
+    text = (
+        f"the model's server answered {status}: {said}" if status else f"the model's server: {said}"
+    )
+    if status not in {401, 403, 429} and _OVERFLOW.search(words):
+        return ContextOverflowError(text, status)
+    if status in {401, 403} or _KEY_TROUBLE.search(f"{kind} {code}"):
+        return AuthenticationError(text, status)
+    if _NO_CREDIT.search(f"{kind} {code}"):
+        return RateLimitError(text, status)
+    if status == 429 or _RATE.search(f"{kind} {code}"):
+        return RateLimitError(text, status, True, retry_after_ms)
+    if status is None:
+        return BadResponseError(text, None, bool(_SERVER_TROUBLE.search(words)), retry_after_ms)
+    return LlmError(text, status, retryable_status(status), retry_after_ms)
+
+
+def _status(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and 400 <= value < 600 else None
+
+
+def _text(fields: Mapping[str, Any], whole: Any) -> str:
+    message = fields.get("message") or fields.get("detail") or fields.get("error_msg")
+    if not message:
+        message = whole if isinstance(whole, str) and whole else json.dumps(whole, default=str)
+    text = message if isinstance(message, str) else json.dumps(message, default=str)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
