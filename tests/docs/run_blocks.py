@@ -1,4 +1,4 @@
-"""Runs the Python blocks of one Markdown file, in order, in one namespace; a program for the tests of the documentation.
+"""Runs the Python blocks of one Markdown file, in order, in one namespace; used by the tests of the documentation.
 
     python run_blocks.py README.md
 
@@ -75,7 +75,7 @@ def run(path):
             compiled = compile("\n" * (line - 1) + code, str(path), "exec")
             with contextlib.redirect_stdout(output):
                 exec(compiled, {"__name__": "shown"} if name else namespace)
-        except BaseException:  # noqa: BLE001 - a block may raise anything; the others still run
+        except BaseException:  # a block may raise anything; the others still run
             failures.append(f"{where}: raised\n{traceback.format_exc()}{output.getvalue()}")
             continue
         said, got = printed(code), output.getvalue().splitlines()

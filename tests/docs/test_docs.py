@@ -48,7 +48,7 @@ def _text(content):
 
 
 def reply(request):
-    """The answer to a request: a tool call for a question it knows, a tool's result in its own words, else a greeting."""
+    """The answer to a request: a call for a question it knows, a tool's result in its own words, else a greeting."""
     last = request["messages"][-1]
     said = _text(last.get("content"))
     offered = {tool["function"]["name"] for tool in request.get("tools", ())}
@@ -162,7 +162,23 @@ def test_blocks_are_found():
     assert file_named(code) == "x/y.py"
 
 
-# -- command lines ------------------------------------------------------------------------------------------------------
+def test_the_typed_program_runs(tmp_path):
+    """The program that shows the public API to the type checker runs, without a warning."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "tests" / "typing_user.py")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "'cba', 'stop'" in done.stdout
+
+
+# -- command lines -----------------------------------------------------------------------------------------------------
 
 
 def command_lines():
@@ -264,7 +280,7 @@ def test_the_readme_has_the_two_commands():
     assert second == "sh tests/run.sh\n"
 
 
-# -- tables and links ---------------------------------------------------------------------------------------------------
+# -- tables and links --------------------------------------------------------------------------------------------------
 
 
 def states_table():
