@@ -13,7 +13,7 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import Any, NoReturn
 
 import requests
@@ -24,12 +24,14 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from yiemagent.errors import ConfigurationError, HttpError
+from yiemagent.net.chunked import ChunkedBody
 from yiemagent.net.exchange import Exchange, origin_of
 
 __all__ = ["Adapter", "fail", "is_stale", "prepare", "tls_context"]
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _HEADER_VALUE = re.compile(r"|[!-~\x80-\xff]([\t -~\x80-\xff]*[!-~\x80-\xff])?")
+_READ_BYTES = 65_536
 _POOLS, _KEPT_PER_POOL = (
     64,
     256,
@@ -49,6 +51,21 @@ class _Answer(HTTPResponse):
     def __init__(self, exchange: Exchange, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._exchange = exchange
+        self._chunks = ChunkedBody()
+
+    def _read1_chunked(
+        self, _size: int
+    ) -> bytes:  # many chunks for one call, where its base gives one
+        carried = b""
+        while not carried:
+            data = self.fp.read1(_READ_BYTES)
+            if not data:
+                raise IncompleteRead(b"")
+            carried = self._chunks.feed(data)
+            if self._chunks.ended:
+                self._close_conn()
+                break
+        return carried
 
     def _read_status(self) -> tuple[str, int, str]:
         status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]  # not in the stubs
