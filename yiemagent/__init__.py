@@ -1,8 +1,8 @@
 """Agents that use tools, in ordinary blocking Python.
 
 Every public name is here and listed in docs/api.md; `yiemagent.providers` (models) and `yiemagent.testing` (fakes for
-your tests) are imported by their own names. Importing this package loads nothing: each name is fetched from its room when
-it is first used.
+your tests) are imported by their own names. Importing this package loads nothing: each name is fetched from its room
+when it is first used.
 """
 
 from __future__ import annotations
