@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pathlib
 import re
 import subprocess
@@ -61,6 +63,50 @@ def test_a_model_that_nobody_knows_ends_with_2(capsys):
     assert err.count("\n") == 1
     assert err.startswith("error: no provider 'nobody'")
     assert "openai" in err
+
+
+class Interrupted(io.StringIO):
+    """A stdin at which somebody presses Ctrl-C."""
+
+    def read(self, size=-1):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_with_130(monkeypatch, capsys):
+    """Ctrl-C anywhere in a command is one word on stderr and exit code 130."""
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+
+    assert main(["ask", "-"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_closed_stdout_ends_with_141(monkeypatch, capsys):
+    """A command whose output nobody reads ends with 141 and says nothing."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+
+        assert main(["tools", "list"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_process_without_streams_can_run(monkeypatch):
+    """Where the process has neither stdin nor stdout nor stderr, a command still ends with its own exit code."""
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+
+    assert main(["tools", "list"]) == 0
+    assert main(["ask"]) == 2
+
+
+def test_what_an_encoding_lacks_is_written_as_an_escape(monkeypatch):
+    """On a stream that can't hold every character nothing fails."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stderr", stream)
+    main(["ask", "--model", "nöbody:x", "Hello"])
+
+    assert b"n\\xf6body" in stream.buffer.getvalue()
 
 
 def test_python_runs_the_command():

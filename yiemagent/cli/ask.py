@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TextIO
 
 import attrs
 
 from yiemagent.agent import YiemAgent
 from yiemagent.api import abort_agent, run_agent, stop_agent
+from yiemagent.cli.keyboard import read_all
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.cli.tools import load_folders
@@ -60,7 +61,7 @@ def add_ask(commands: Any) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="instructions for the model")
     parser.add_argument(
-        "--no-stream", action="store_true", help="print each message when it is whole"
+        "--no-stream", action="store_true", help="take each message when it is whole"
     )
     parser.add_argument(
         "--json",
@@ -116,7 +117,8 @@ def ask_command(
     except (
         BaseException
     ):  # Ctrl-C or a closed pipe, mostly; whatever it is, the run must not outlive it
-        _end(agent, events)
+        abort_agent(agent, "interrupted")
+        stop_agent(agent, timeout_s=0)
         raise
     stop_agent(agent)
     if options.json:
@@ -132,7 +134,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def _question(given: str | None, stdin: TextIO) -> str:
     if given is None and stdin.isatty():
         raise UsageProblem("no question; give it as an argument or pipe it in")
-    question = stdin.read() if given in {None, "-"} else given
+    question = read_all(stdin) if given in {None, "-"} else given
     if not question or not question.strip():
         raise UsageProblem("the question is empty")
     return question.strip()
@@ -144,17 +146,6 @@ def _follow(events: SimpleQueue[Event], printer: EventPrinter) -> AgentEndEvent:
         printer(event)
         if isinstance(event, AgentEndEvent):
             return event
-
-
-def _end(agent: YiemAgent, events: SimpleQueue[Event]) -> None:
-    """Abort the run and give its tools their grace."""
-    if abort_agent(agent, "interrupted"):
-        try:
-            while not isinstance(events.get(timeout=2 * ABORT_GRACE_S), AgentEndEvent):
-                pass
-        except Empty:
-            pass  # what still hangs is a daemon thread, which ends with the process
-    stop_agent(agent, timeout_s=0)
 
 
 def run_report(end: AgentEndEvent) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.terminal import OutputClosed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import ConfigurationError, YiemAgentError
+from yiemagent.llm import StreamFn
+from yiemagent.providers import OpenAIChat
 
 __all__ = ["main"]
 
@@ -52,7 +54,7 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
     try:
         match options.command:
             case "ask":
-                return ask_command(options, terminal, sys.stdin, options.model)
+                return ask_command(options, terminal, sys.stdin or io.StringIO(), _model(options))
             case _:
                 return tools_command(options, terminal)
     except (UsageProblem, ConfigurationError) as error:
@@ -61,6 +63,14 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
     except YiemAgentError as error:
         terminal.note(f"error: {error}", "bold red")
         return EXIT_FAILED
+
+
+def _model(options: argparse.Namespace) -> StreamFn | str:
+    """Give whom to ask; where nothing is to be streamed, neither is the request, if its API knows the difference."""
+    provider, _, name = options.model.partition(":")
+    if options.no_stream and provider == "openai":
+        return OpenAIChat(name, stream=False)
+    return str(options.model)
 
 
 def _parser() -> argparse.ArgumentParser:

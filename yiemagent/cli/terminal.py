@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import shutil
 import sys
 import unicodedata
@@ -59,7 +60,8 @@ class Terminal:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        return cls(sys.stdout, sys.stderr, rich=_rich())
+        # A process may be started without one of them.
+        return cls(sys.stdout or io.StringIO(), sys.stderr or io.StringIO(), rich=_rich())
 
     def say(self, text: str) -> None:
         """Write text to stdout as it is, at once; control characters are left out where a person reads it."""
