@@ -53,12 +53,13 @@ Emit: TypeAlias = Callable[[Event], None]
 @attrs.frozen
 class PreparedToolCall:
     """A call that may run: its tool, the call as the model sent it, and the checked arguments, a plain private
-    copy.
+    copy; and whether `before_tool_call` asked the agent to stop after it.
     """
 
     tool: AgentTool
     tool_call: ToolCall
     args: dict[str, Any]
+    terminate: bool = False
 
 
 @attrs.frozen
@@ -168,7 +169,9 @@ def _decided(
     wanted = shown if decision is None or decision.args is None else thaw_json(dict(decision.args))
     if wanted != args:
         args = _checked(tool, wanted)
-    return PreparedToolCall(tool, tool_call, args)
+    return PreparedToolCall(
+        tool, tool_call, args, decision is not None and bool(decision.terminate)
+    )
 
 
 def execute_prepared_tool_call(
@@ -221,6 +224,8 @@ def finalize_executed_tool_call(
     Where the hook raises, its error is the result: it may be there to hide secrets, so what it failed on is not shown.
     """
     result, is_error = executed.result, executed.is_error
+    if prepared.terminate:
+        result = attrs.evolve(result, terminate=True)
     if hooks.after_tool_call is not None:
         args = thaw_json(prepared.args)
         shown = AfterToolCallContext(
