@@ -216,7 +216,7 @@ def commands(line):
 def help_of(*subcommand):
     """The help text of a subcommand."""
     done = subprocess.run(
-        [sys.executable, "-m", "yiemagent.cli.main", *subcommand, "--help"],
+        [sys.executable, "-m", "yiemagent", *subcommand, "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
