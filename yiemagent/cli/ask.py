@@ -30,13 +30,26 @@ __all__ = ["add_ask", "ask_command", "run_report"]
 ABORT_GRACE_S = 0.5
 
 
+_MORE = """\
+models:
+  local                   the small model that 'yiemagent local pull' gets
+  local:/path/model.gguf  any other GGUF file
+  openai:MODEL            a server that speaks the OpenAI chat API: OPENAI_BASE_URL names it,
+                          OPENAI_API_KEY is sent to it
+
+exit codes:
+  0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted
+"""
+
+
 def add_ask(commands: Any) -> None:
     """Add the command to the parsers of `yiemagent`."""
     parser = commands.add_parser(
         "ask",
         help="ask a question; the model may use tools",
         description="Ask a model a question and print its answer. What its tools do is shown on stderr.",
-        epilog="exit codes: 0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted",
+        epilog=_MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "question", nargs="?", help="the question; '-', or none with input piped in, reads stdin"
@@ -45,7 +58,7 @@ def add_ask(commands: Any) -> None:
         "--model",
         "-m",
         default="local",
-        help="PROVIDER:MODEL, for example openai:gpt-5.1, or local:/path/model.gguf (default: local)",
+        help="whom to ask (default: local); see below",
     )
     parser.add_argument(
         "--tools",

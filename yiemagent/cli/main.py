@@ -73,13 +73,26 @@ def _model(options: argparse.Namespace) -> StreamFn | str:
     return str(options.model)
 
 
+_EXAMPLES = """\
+examples:
+  yiemagent local pull                        get the small model that runs on this machine
+  yiemagent ask "What time is it in Tokyo?"   ask it
+  yiemagent ask --model openai:gpt-5.1 --tools my_tools "What can you do?"
+  yiemagent tools check my_tools              see what is wrong with tool files
+
+'yiemagent COMMAND --help' says more about a command.
+"""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="yiemagent",
         description="Agents that use tools, from the command line.",
-        epilog="'yiemagent COMMAND --help' says more about a command.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"yiemagent {__version__}")
+    version = f"yiemagent {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_ask(commands)
     add_tools(commands)
