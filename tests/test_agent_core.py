@@ -1,0 +1,504 @@
+"""The agent among threads and processes: nothing is lost or doubled, nothing hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import signal as signals
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from yiemagent import (
+    AgentStopped,
+    AgentTool,
+    ChannelFull,
+    YiemAgent,
+    abort_agent,
+    ask,
+    continue_agent,
+    follow_up,
+    run_agent,
+    steer,
+    stop_agent,
+    take_response,
+)
+from yiemagent.events import AgentEndEvent, MessageUpdateEvent, ToolExecStartEvent
+from yiemagent.history import check
+from yiemagent.testing import RecordingSink, ScriptedModel, call, calls, check_event_order, failure
+
+
+def tool(name, function, **options):
+    return AgentTool(name, description=f"the tool {name}", execute=function, **options)
+
+
+def runs_of(events):
+    """Split recorded events into the runs they belong to, in the order in which the runs began."""
+    runs = {}
+    for event in events:
+        runs.setdefault(event.run_id, []).append(event)
+    return list(runs.values())
+
+
+# -- nothing lost, nothing doubled --
+
+
+class Conversation(RuleBasedStateMachine):
+    """Random messages, aborts and failures: each message ends in one place, each accepted run in one answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.sink = RecordingSink()
+        self.agent = YiemAgent(
+            ScriptedModel(default=self._answer),
+            tools=[tool("noop", lambda *_: "ok", parallel_tool_execute=True)],
+            event_sink=self.sink,
+            max_turns=5,
+        )
+        self.sent = []
+        self.answers_due = 0
+        self.answers = []
+        self.asked = 0
+
+    def _answer(self, context, _signal):
+        text = context.messages[-1].text
+        if context.messages[-1].role == "user" and "tool" in text:
+            return calls(call("noop"), call("noop"))
+        return failure("as the test wishes") if "fail" in text else f"re {text}"
+
+    def _next(self, kind):
+        self.sent.append(f"{len(self.sent)} {kind}")
+        return self.sent[-1]
+
+    @rule(kind=st.sampled_from(["text", "tool", "fail"]))
+    def run(self, kind):
+        message = self._next(kind)
+        try:
+            run_agent(self.agent, message)
+            self.answers_due += 1
+        except ChannelFull:
+            self.sent.remove(message)
+
+    @rule(kind=st.sampled_from(["text", "tool", "fail"]), verb=st.sampled_from([steer, follow_up]))
+    def join(self, kind, verb):
+        message = self._next(kind)
+        try:
+            self.answers_due += verb(self.agent, message).started
+        except ChannelFull:
+            self.sent.remove(message)
+
+    @rule()
+    def abort(self):
+        abort_agent(self.agent, "as the test wishes")
+
+    @precondition(lambda self: self.answers_due > len(self.answers))
+    @rule()
+    def take(self):
+        self.answers.append(take_response(self.agent, 20))
+
+    @rule(kind=st.sampled_from(["text", "tool"]))
+    def ask(self, kind):
+        message = self._next(kind)
+        answer = ask(self.agent, message, timeout_s=20)
+        self.asked += 1
+        assert answer.stop_reason in {"stop", "aborted", "error"}
+
+    @invariant()
+    def the_history_has_what_was_sent_once(self):
+        texts = [m.text for m in self.agent.messages if m.role == "user"]
+        assert len(set(texts)) == len(texts)
+        assert set(texts) <= set(self.sent)
+
+    def finish(self):
+        """Take the answers that are due; each accepted run gives one."""
+        while len(self.answers) < self.answers_due:
+            self.answers.append(take_response(self.agent, 20))
+
+    def teardown(self):
+        self.finish()
+        left = [message.text for message in stop_agent(self.agent)]
+        with pytest.raises(AgentStopped):
+            while True:
+                self.answers.append(take_response(self.agent, 0))
+        history = [m.text for m in self.agent.messages if m.role == "user"]
+        ends = self.sink.of(AgentEndEvent)
+
+        assert sorted(left + history) == sorted(self.sent)
+        assert left == sorted(left, key=self.sent.index)
+        assert len(self.answers) + self.asked == len(ends)
+        assert [e.answer for e in ends if any(e.answer is a for a in self.answers)] == self.answers
+        for events in runs_of(self.sink.events):
+            check_event_order(events)
+        assert not [fault for fault in check(self.agent.messages) if "left out" not in fault]
+
+
+class StoppedConversation(Conversation):
+    """The same, stopped in the middle of whatever is going on."""
+
+    def finish(self):
+        """Leave everything as it is."""
+
+
+TestConversation = Conversation.TestCase
+TestConversation.settings = settings(max_examples=40, stateful_step_count=25)
+TestStoppedConversation = StoppedConversation.TestCase
+TestStoppedConversation.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+# -- many threads, many agents --
+
+
+@pytest.mark.time_limit(120)
+def test_five_hundred_agents_at_once():
+    """Each of 500 agents does one turn with a tool; all answer, and no thread is left after they stop."""
+    add = tool("add", lambda *_: "3", parallel_tool_execute=True)
+    before = threading.active_count()
+    agents = [YiemAgent(ScriptedModel([call("add"), "three"]), tools=[add]) for _ in range(500)]
+    for agent in agents:
+        run_agent(agent, "go")
+    answers = [take_response(agent, 60).text for agent in agents]
+    for agent in agents:
+        stop_agent(agent)
+    for thread in threading.enumerate():
+        if thread.name.startswith("yiem-"):
+            thread.join(10)
+
+    assert answers == ["three"] * 500
+    assert threading.active_count() == before
+
+
+def test_threads_that_switch_all_the_time():
+    """With the shortest switch interval, askers, steerers and an aborter get what they should."""
+    model = ScriptedModel(default=lambda context, _signal: f"re {context.messages[-1].text}")
+    wrong = []
+
+    def asker(agent, name):
+        for number in range(20):
+            answer = ask(agent, f"{name}-{number}", timeout_s=30)
+            if answer.stop_reason == "stop" and not answer.text.startswith("re "):
+                wrong.append(answer)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with YiemAgent(model) as agent:
+            threads = [threading.Thread(target=asker, args=(agent, n)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for _ in range(200):
+                abort_agent(agent)
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+    assert wrong == []
+
+
+# -- aborts, in every state --
+
+HANG = 3600
+
+
+def hang(*_args):
+    threading.Event().wait(HANG)
+
+
+def _hanging(place):
+    """Give an agent that hangs at a place and ignores its signal, and an event that says it is there."""
+    there = threading.Event()
+
+    def stuck(*_args):
+        there.set()
+        hang()
+
+    def stuck_sink(event):
+        if isinstance(event, MessageUpdateEvent) and not there.is_set():
+            stuck()
+
+    options = {
+        "tool": {"tools": [tool("stuck", stuck)]},
+        "parallel batch": {
+            "tools": [
+                tool("stuck", stuck, parallel_tool_execute=True),
+                tool("quick", lambda *_: "ok", parallel_tool_execute=True),
+            ]
+        },
+        "hook": {"tools": [tool("stuck", lambda *_: "ok")], "before_tool_call": stuck},
+        "after hook": {"tools": [tool("stuck", lambda *_: "ok")], "after_tool_call": stuck},
+        "sink": {"event_sink": stuck_sink},
+        "llm_call": {},
+    }[place]
+    first = calls(call("stuck"), call("quick")) if "batch" in place else call("stuck")
+    answers = ["some words"] if place == "sink" else [first]
+    model = stuck if place == "llm_call" else ScriptedModel(answers, default="fine")
+    sinks = [*filter(None, [options.pop("event_sink", None)]), recorder := RecordingSink()]
+    agent = YiemAgent(model, event_sink=sinks, abort_grace_s=0.2, **options)
+    return agent, there, recorder
+
+
+@pytest.mark.abandons_threads(2)
+@pytest.mark.parametrize(
+    "place", ["tool", "parallel batch", "hook", "after hook", "sink", "llm_call"]
+)
+def test_user_code_that_ignores_an_abort_is_left_behind(place):
+    """Abort returns at once; when the grace is over the aborted answer is there, with a whole grammar."""
+    agent, there, recorder = _hanging(place)
+    run_agent(agent, "go")
+    assert there.wait(10)
+    started = time.monotonic()
+    assert abort_agent(agent, "enough")
+    returned = time.monotonic()
+    answer = take_response(agent, 10)
+    answered = time.monotonic()
+
+    assert answer.stop_reason == "aborted"
+    assert returned - started < 1
+    assert answered - started < 2.5
+    check_event_order(recorder.events)
+    assert not [fault for fault in check(agent.messages) if "left out" not in fault]
+    if place != "llm_call":
+        assert ask(agent, "again", timeout_s=10).stop_reason in {"stop", "error"}
+    assert stop_agent(agent, timeout_s=0) == ()
+
+
+# -- inside other programs --
+
+
+def test_inside_a_running_event_loop():
+    """A coroutine may use the blocking verbs, as a notebook cell does."""
+
+    async def cell():
+        with YiemAgent(ScriptedModel(["hello"])) as agent:
+            return ask(agent, "hi", timeout_s=10).text
+
+    assert asyncio.run(cell()) == "hello"
+
+
+def test_in_a_flask_view():
+    """A view asks an agent that all requests share."""
+    flask = pytest.importorskip("flask")
+    app = flask.Flask(__name__)
+    agent = YiemAgent(ScriptedModel(default=lambda c, _s: f"re {c.messages[-1].text}"))
+
+    @app.get("/ask/<text>")
+    def view(text):
+        return ask(agent, text, timeout_s=10).text
+
+    with agent:
+        answers = [app.test_client().get(f"/ask/q{number}").text for number in range(3)]
+
+    assert answers == ["re q0", "re q1", "re q2"]
+
+
+def script(*parts):
+    """Run a Python program, and give what came of it."""
+    prelude = """
+        import os, signal, sys, threading, time
+        from yiemagent import *
+        from yiemagent.testing import ScriptedModel, call
+    """
+    program = "\n".join(textwrap.dedent(part) for part in (prelude, *parts))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path.cwd())},
+    )
+
+
+HANGING_TOOL = """
+    there = threading.Event()
+
+    def stuck(*_):
+        there.set()
+        time.sleep(3600)
+
+    stuck_tool = AgentTool("stuck", description="hangs", execute=stuck)
+    agent = YiemAgent(ScriptedModel([call("stuck")]), tools=[stuck_tool], abort_grace_s=0.2)
+    run_agent(agent, "go")
+    there.wait()
+"""
+
+
+def test_the_interpreter_exits_after_stop():
+    """With a tool that hangs, the process ends within 1 s after stop_agent has returned."""
+    done = script(HANGING_TOOL, "stop_agent(agent, timeout_s=0)", "print(time.time())")
+    ended = time.time()
+
+    assert done.returncode == 0, done.stderr
+    assert ended - float(done.stdout) < 2.5
+
+
+def test_the_interpreter_exits_without_stop():
+    """With a tool that hangs and nobody stopping the agent, the process still ends."""
+    done = script(HANGING_TOOL, "print(time.time())")
+    ended = time.time()
+
+    assert done.returncode == 0, done.stderr
+    assert ended - float(done.stdout) < 2.5
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["take_response(agent)", "stop_agent(agent)", "ask(agent, 'more')"],
+)
+def test_ctrl_c_while_waiting(wait):
+    """A KeyboardInterrupt ends every wait of the main thread at once."""
+    done = script(
+        HANGING_TOOL,
+        f"""
+    killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    killer.start()
+    try:
+        {wait}
+    except KeyboardInterrupt:
+        print("interrupted", agent.channel_state.name)
+    """,
+    )
+
+    assert done.stdout.startswith("interrupted"), done.stderr
+
+
+def test_ctrl_c_in_a_with_block():
+    """A KeyboardInterrupt that leaves the block aborts the run, and the process ends."""
+    done = script(
+        HANGING_TOOL,
+        """
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with agent:
+            take_response(agent)
+    except KeyboardInterrupt:
+        print(take_response(agent).stop_reason)
+    """,
+    )
+
+    assert done.stdout.strip() == "aborted", done.stderr
+
+
+def test_ctrl_c_in_ask_aborts_its_run():
+    """An interrupted ask that has begun aborts its run."""
+    done = script(
+        """
+    there = threading.Event()
+
+    def model(context, options, abort):
+        there.set()
+        abort.wait()
+        yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message="aborted"))
+
+    from yiemagent.streaming import ErrorEvent
+    from yiemagent.testing import RecordingSink
+    sink = RecordingSink()
+    agent = YiemAgent(model, event_sink=sink)
+    interrupt = lambda: (there.wait(), os.kill(os.getpid(), signal.SIGINT))
+    threading.Thread(target=interrupt).start()
+    try:
+        ask(agent, "go")
+    except KeyboardInterrupt:
+        print(sink.wait_for(AgentEndEvent).answer.stop_reason)
+    stop_agent(agent)
+    """
+    )
+
+    assert done.stdout.strip() == "aborted", done.stderr
+
+
+FORK = """
+    def child(work):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+                os._exit(0)
+            except BaseException as error:
+                print(type(error).__name__, error, flush=True)
+                os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+def test_fork_before_first_use():
+    """An agent that was made and not used before a fork works in the child, and in the parent."""
+    done = script(
+        FORK,
+        """
+    agent = YiemAgent(ScriptedModel(default="hello"))
+
+    def use():
+        assert ask(agent, "hi", timeout_s=10).text == "hello"
+        assert stop_agent(agent) == ()
+
+    print(child(use))
+    use()
+    """,
+    )
+
+    assert done.stdout.strip() == "0", done.stderr + done.stdout
+
+
+def test_fork_after_use():
+    """An agent that was in use before a fork raises in the child on every call; the parent's goes on."""
+    done = script(
+        FORK,
+        """
+    agent = YiemAgent(ScriptedModel(default="hello"))
+    ask(agent, "hi", timeout_s=10)
+
+    def use():
+        for verb in (
+            lambda: ask(agent, "x"),
+            lambda: run_agent(agent, "x"),
+            lambda: take_response(agent, 1),
+            lambda: steer(agent, "x"),
+            lambda: follow_up(agent, "x"),
+            lambda: continue_agent(agent),
+            lambda: stop_agent(agent),
+        ):
+            try:
+                verb()
+            except AgentStateError as error:
+                assert "forked" in str(error), error
+            else:
+                raise AssertionError(verb)
+        fresh = YiemAgent(ScriptedModel(default="hello"))
+        assert ask(fresh, "hi", timeout_s=10).text == "hello"
+
+    print(child(use))
+    assert ask(agent, "hi", timeout_s=10).text == "hello"
+    """,
+    )
+
+    assert done.stdout.strip() == "0", done.stderr + done.stdout
+
+
+def test_signal_handlers_stay_as_they_were():
+    """Using an agent changes no signal handler."""
+    before = signals.getsignal(signals.SIGINT), signals.getsignal(signals.SIGTERM)
+    with YiemAgent(ScriptedModel(["hello"])) as agent:
+        ask(agent, "hi", timeout_s=10)
+
+    assert (signals.getsignal(signals.SIGINT), signals.getsignal(signals.SIGTERM)) == before
+
+
+def test_a_second_continue_is_refused():
+    """A run that was asked for and has not begun counts as going on."""
+    sink = RecordingSink()
+    with YiemAgent(ScriptedModel([failure("broken")], default="ok"), event_sink=sink) as agent:
+        ask(agent, "go", timeout_s=10)
+        continue_agent(agent)
+
+        assert take_response(agent, 10).text == "ok"
+        assert len(sink.of(ToolExecStartEvent)) == 0
