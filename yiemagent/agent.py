@@ -185,14 +185,31 @@ def _store(
     store = tool_store if tool_store is not None else ToolStore()
     if not isinstance(store, ToolStore):
         raise ConfigurationError(f"tool_store must be a ToolStore, not {store!r}")
-    for tool in tools.values() if isinstance(tools, Mapping) else tools or ():
+    for tool in _given(tools):
         named = getattr(tool, "name", None)
         if named is not None and store.snapshot().get(named) is tool:
             continue
         register_tool(store, tool)
     if mcp_server is not None:
+        if not callable(mcp_server):
+            raise ConfigurationError(
+                f"mcp_server must be callable as mcp_server('tools/list'), not {mcp_server!r}"
+            )
         discovery = discovery_tool(store, mcp_server)
         if discovery.name in store.snapshot():
             store.remove(discovery.name)
         store.register(discovery)
     return store
+
+
+def _given(tools: Any) -> Iterable[Any]:
+    """Give the tools of `tools=`, whatever holds them."""
+    if isinstance(tools, ToolStore):
+        raise ConfigurationError(
+            "tools is a ToolStore; give a live store as tool_store=, or its tools with get_tools(store)"
+        )
+    if isinstance(tools, Mapping):
+        return tools.values()
+    if isinstance(tools, str) or not isinstance(tools, Iterable | None):
+        raise ConfigurationError(f"tools must be a mapping or a list of tools, not {tools!r}")
+    return tools or ()

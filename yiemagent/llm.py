@@ -105,6 +105,10 @@ def stream_fn_of(llm_call: Any, format_msg_for_llm: FormatMsgForLlm | None = Non
             f"llm_call must be a provider, a StreamFn, a function of the request dict or a model "
             f"string such as 'openai:gpt-5.1', not {llm_call!r}"
         )
+    if inspect.isclass(llm_call):
+        raise ConfigurationError(
+            f"llm_call is a class; give an object of it: {llm_call.__name__}(…)"
+        )
     if inspect.iscoroutinefunction(llm_call):
         raise ConfigurationError("llm_call is a coroutine function; give a plain function")
     if not _is_stream_fn(llm_call):
