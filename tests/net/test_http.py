@@ -219,7 +219,7 @@ def test_connection_is_kept(client):
 @pytest.mark.parametrize("read", [False, True])
 def test_unread_answer_closes_its_connection(client, read):
     """A connection whose answer wasn't read to its end is closed, not kept."""
-    with ScriptedServer(Answer([b"part", b"rest"], chunked=True, then="keep")) as server:
+    with ScriptedServer(Answer(b"part", chunked=True, then="hang")) as server:
         for _ in range(2):
             response = client.request("GET", server.url)
             if read:
@@ -364,6 +364,17 @@ def test_redirect_is_not_followed(client, method, headers):
         with client.request(method, server.url, headers=headers) as response:
             assert response.status == 307
         assert len(server.requests) == 1
+
+
+def test_redirect_out_of_tls(certificate):
+    """A redirect from https to http isn't followed."""
+    client = HttpClient(environ={}, ca_bundle=certificate[0])
+    away = Answer(status=302, headers=[("Location", "http://localhost/")])
+    with (
+        ScriptedServer(away, tls=certificate) as server,
+        client.request("GET", server.url) as response,
+    ):
+        assert response.status == 302
 
 
 def test_redirect_circle(client):

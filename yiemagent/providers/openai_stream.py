@@ -273,8 +273,11 @@ class _CallSlots:
         """Give the call of a piece; with its Start event where the piece begins it."""
         index = _number(index)
         slot = self._known(index, call_id)
-        if slot is not None and self._begins_another(slot, call_id, name, arguments):
-            slot = None
+        if slot is not None:
+            at_new_index = index is not None and index not in self._by_index
+            told_again = call_id == slot.call_id and not at_new_index
+            if self._begins_another(slot, call_id, name, arguments, told_again=told_again):
+                slot = None
         event = None
         if slot is None:
             content_index, event = self._builder.begin("toolCall", call_id=call_id, name=name)
@@ -298,12 +301,14 @@ class _CallSlots:
         return None
 
     @staticmethod
-    def _begins_another(slot: _Slot, call_id: str, name: str, arguments: str) -> bool:
+    def _begins_another(
+        slot: _Slot, call_id: str, name: str, arguments: str, *, told_again: bool
+    ) -> bool:
         if call_id and slot.call_id and call_id != slot.call_id:
             return True
-        if call_id and call_id == slot.call_id and name in {"", slot.name}:
-            return False  # the same call, told again
-        return bool(name and arguments) and slot.is_whole()
+        if call_id and told_again and name in {"", slot.name}:
+            return False
+        return bool(name and (arguments or call_id)) and slot.is_whole()
 
     def _name(self, slot: _Slot, call_id: str, name: str) -> None:
         if call_id and not slot.call_id:

@@ -1,0 +1,99 @@
+"""What errors of servers mean."""
+
+import json
+
+import pytest
+
+from yiemagent.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ContextOverflowError,
+    LlmError,
+    RateLimitError,
+)
+from yiemagent.providers.openai_errors import error_from_body, error_from_value
+
+
+def openai(message, kind=None, code=None):
+    return json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode()
+
+
+@pytest.mark.parametrize(
+    "body, status, expected, retryable",
+    [
+        (openai("bad field"), 400, LlmError, False),
+        (openai("Incorrect API key", code="invalid_api_key"), 401, AuthenticationError, False),
+        (openai("no access"), 403, AuthenticationError, False),
+        (openai("no such model"), 404, LlmError, False),
+        (openai("slow down"), 429, RateLimitError, True),
+        (openai("pay first", "insufficient_quota"), 429, RateLimitError, False),
+        (openai("sorry"), 500, LlmError, True),
+        (openai("busy"), 529, LlmError, True),
+        (openai("timed out"), 408, LlmError, True),
+        (openai("This model's maximum context length is 8192 tokens", code="context_length_exceeded"), 400,
+         ContextOverflowError, False),
+        (openai("request (6009 tokens) exceeds the available context size (4096 tokens)"), 400,
+         ContextOverflowError, False),
+        (openai("x", "exceed_context_size_error"), 400, ContextOverflowError, False),
+        (openai("the prompt is too long"), 413, ContextOverflowError, False),
+        (openai("maximum context reached, slow down"), 429, RateLimitError, True),
+    ],
+)  # fmt: skip
+def test_status(body, status, expected, retryable):
+    """Status and words give the error's class, and whether asking again may help."""
+    error = error_from_body(body, status, 1500)
+
+    assert type(error) is expected
+    assert (error.status, error.retryable) == (status, retryable)
+    assert json.loads(body)["error"]["message"] in str(error)
+    assert f"answered {status}" in str(error)
+    if retryable:
+        assert error.retry_after_ms == 1500
+
+
+@pytest.mark.parametrize(
+    "body, text",
+    [
+        (b'{"error": "plain words"}', "plain words"),
+        (b'{"message": "at the top"}', "at the top"),
+        (b'{"detail": [{"msg": "field required"}]}', "field required"),
+        (b'[{"error": {"message": "in a list"}}]', "in a list"),
+        (b"<html><body><h1>502 Bad\n Gateway</h1></body></html>", "502 Bad Gateway"),
+        (b'"just text"', "just text"),
+        (b"", "answered 502"),
+        (b"\xff", "answered 502"),
+        (b"[" * 100_000, "answered 502"),
+        (b"x" * 10_000, "…"),
+    ],
+)
+def test_shapes(body, text):
+    """The words are found in whatever shape the error has, and kept to a length."""
+    error = error_from_body(body, 502)
+
+    assert text in str(error)
+    assert len(str(error)) < 2_100
+
+
+@pytest.mark.parametrize(
+    "value, expected, status, retryable",
+    [
+        ({"error": {"message": "m", "code": 502}}, LlmError, 502, True),
+        ({"error": {"message": "m", "code": "400"}}, LlmError, 400, False),
+        ({"error": {"message": "m", "status": 503}}, LlmError, 503, True),
+        ({"error": {"message": "m", "type": "server_error"}}, BadResponseError, None, True),
+        ({"error": {"message": "Overloaded"}}, BadResponseError, None, True),
+        ({"error": {"message": "m", "type": "insufficient_quota"}}, RateLimitError, None, False),
+        ({"error": {"message": "m", "type": "rate_limit_error"}}, RateLimitError, None, True),
+        ({"error": {"message": "m", "type": "authentication_error"}}, AuthenticationError, None, False),
+        ({"error": {"message": "m", "code": 1234}}, BadResponseError, None, False),
+        ({"error": "m"}, BadResponseError, None, False),
+        ("m", BadResponseError, None, False),
+    ],
+)  # fmt: skip
+def test_in_a_good_response(value, expected, status, retryable):
+    """An error under a good status is judged by its own code and words."""
+    error = error_from_value(value)
+
+    assert type(error) is expected
+    assert (error.status, error.retryable) == (status, retryable)
+    assert "m" in str(error)

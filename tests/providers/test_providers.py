@@ -1,0 +1,56 @@
+"""Model strings, and names that load late."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from yiemagent import providers
+from yiemagent.errors import ConfigurationError
+from yiemagent.llm import StreamFn, resolve, stream_fn_of
+from yiemagent.providers.openai_chat import OpenAIChat
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_model_string():
+    """A model string gives the provider, whose model may have colons in its name."""
+    provider = resolve("openai:gpt-5.1:x")
+
+    assert isinstance(provider, OpenAIChat) and isinstance(provider, StreamFn)
+    assert provider.model == "gpt-5.1:x"
+    assert providers.OpenAIChat is OpenAIChat
+
+
+@pytest.mark.parametrize(
+    "model, text", [("openai", "openai:gpt"), ("nobody:x", "local, openai"), ("", "local, openai")]
+)
+def test_bad_model_string(model, text):
+    """An unknown provider is refused with the known ones, a missing model with an example."""
+    with pytest.raises(ConfigurationError, match=text):
+        resolve(model)
+
+
+def test_provider_is_a_stream_fn():
+    """A provider handed over as `llm_call` is taken as the `StreamFn` that it is."""
+    provider = OpenAIChat("m")
+
+    assert stream_fn_of(provider) is provider
+
+
+def test_unknown_name():
+    """The package has no other names."""
+    with pytest.raises(AttributeError, match="Nothing"):
+        providers.Nothing  # noqa: B018 - asking is the test
+
+
+def test_import_is_light():
+    """Importing a provider and making one loads neither requests nor ssl."""
+    code = """
+import sys
+from yiemagent.providers import OpenAIChat
+OpenAIChat("m")
+assert not {"requests", "urllib3", "ssl", "jsonschema", "asyncio"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, check=True)
