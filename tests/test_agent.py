@@ -69,6 +69,10 @@ def test_the_queue_getters_are_the_agents_own(own):
         {"tool_store": {}},
         {"messages": ["hi"]},
         {"session": object()},
+        {"tools": ToolStore()},
+        {"tools": "tools"},
+        {"tools": 3},
+        {"mcp_server": "http://127.0.0.1/mcp"},
     ],
 )
 def test_an_option_of_the_wrong_kind_is_refused(options):
@@ -77,7 +81,7 @@ def test_an_option_of_the_wrong_kind_is_refused(options):
         YiemAgent(ScriptedModel(), **options)
 
 
-@pytest.mark.parametrize("llm_call", [None, 3, "nobody:model"])
+@pytest.mark.parametrize("llm_call", [None, 3, "nobody:model", ScriptedModel])
 def test_what_is_no_model_is_refused(llm_call):
     """A model must be callable or a string that names a known provider."""
     with pytest.raises(ConfigurationError):
