@@ -10,7 +10,7 @@ import attrs
 from yiemagent.abort import AbortSignal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext, LlmContext
-from yiemagent.errors import ConfigurationError
+from yiemagent.errors import BadResponseError, ConfigurationError, error_text
 from yiemagent.events import MessageStartEvent, MessageUpdateEvent, notice_of
 from yiemagent.history import Repairer
 from yiemagent.llm import StreamFn, StreamOptions
@@ -20,10 +20,8 @@ from yiemagent.messages import (
     LlmMessage,
     StopReason,
     TextContent,
-    ToolCall,
     model_id,
 )
-from yiemagent.payload import FrozenDict
 from yiemagent.pipeline import Emit
 from yiemagent.streaming import (
     DoneEvent,
@@ -31,7 +29,16 @@ from yiemagent.streaming import (
     PartialMessage,
     StartEvent,
     StreamNoticeEvent,
-    new_call_id,
+    TextDeltaEvent,
+    TextEndEvent,
+    TextStartEvent,
+    ThinkingDeltaEvent,
+    ThinkingEndEvent,
+    ThinkingStartEvent,
+    ToolCallDeltaEvent,
+    ToolCallEndEvent,
+    ToolCallStartEvent,
+    with_own_ids,
 )
 
 __all__ = ["EMPTY_TEXT", "Requests", "stream_assistant_response"]
@@ -99,8 +106,8 @@ def stream_assistant_response(
         for event in stream_fn(sent, requests.options_of(config), signal):
             if answer.take(event):
                 break
-    except Exception as error:
-        answer.fail(error, signal)
+    except Exception as error:  # a stream of the user's own may raise anything: the answer failed
+        answer.end(error_text(error), signal)
     return answer.message(signal)
 
 
@@ -117,11 +124,13 @@ class _Answer:
     def take(self, event: Any) -> bool:
         """Tell of a stream event; gives whether the stream is over."""
         if isinstance(event, (DoneEvent, ErrorEvent)):
-            self.final = event.message
+            self.final = _checked(event)
             return True
         if isinstance(event, StreamNoticeEvent):
             self.emit(notice_of(event))
             return False
+        if not isinstance(event, _PIECES):
+            raise BadResponseError(f"the stream gave {event!r}, which is no stream event")
         self.partial = self.partial.add(event)
         if isinstance(event, StartEvent):
             self._start(self.partial.build())
@@ -136,11 +145,8 @@ class _Answer:
             self.started = True
             self.emit(MessageStartEvent(message))
 
-    def fail(self, error: Exception, signal: AbortSignal) -> None:
+    def end(self, text: str, signal: AbortSignal) -> None:
         """End the answer with what came of it."""
-        self._end(f"{type(error).__name__}: {error}", signal)
-
-    def _end(self, text: str, signal: AbortSignal) -> None:
         so_far = self.partial.build()
         reason: StopReason = "aborted" if signal.aborted else "error"
         self.final = attrs.evolve(
@@ -150,11 +156,36 @@ class _Answer:
     def message(self, signal: AbortSignal) -> AssistantMessage:
         """Give the answer as the history keeps it."""
         if self.final is None:
-            self._end("the stream ended without a Done or Error event", signal)
-        final = _marked_if_empty(_with_own_ids(cast("AssistantMessage", self.final)))
+            self.end("the stream ended without a Done or Error event", signal)
+        final = _marked_if_empty(with_own_ids(cast("AssistantMessage", self.final)))
         if not self.started:
             self._start(attrs.evolve(final, content=(), usage=None))
         return final
+
+
+_PIECES = (
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    ThinkingDeltaEvent,
+    StartEvent,
+    TextStartEvent,
+    TextEndEvent,
+    ThinkingStartEvent,
+    ThinkingEndEvent,
+    ToolCallStartEvent,
+    ToolCallEndEvent,
+)
+
+
+def _checked(event: DoneEvent | ErrorEvent) -> AssistantMessage:
+    """Give the message that a stream ends with; that of an Error event failed, whatever it says of itself."""
+    message = event.message
+    if not isinstance(message, AssistantMessage):
+        raise BadResponseError(f"the stream ended with {message!r}, which is no AssistantMessage")
+    if message.failed or isinstance(event, DoneEvent):
+        return message
+    text = message.error_message or error_text(event.error or BadResponseError("the stream failed"))
+    return attrs.evolve(message, stop_reason="error", error_message=text)
 
 
 EMPTY_TEXT = "the model gave an empty answer: neither text nor a tool call"
@@ -171,29 +202,3 @@ def _marked_if_empty(message: AssistantMessage) -> AssistantMessage:
     if says and message.stop_reason != "tool_use":
         return message
     return attrs.evolve(message, stop_reason="error", error_message=EMPTY_TEXT)
-
-
-def _with_own_ids(message: AssistantMessage) -> AssistantMessage:
-    """Give every call of a message an id of its own: a missing or doubled one gets a fresh one."""
-    seen: set[str] = set()
-    changed = False
-    blocks: list[Any] = []
-    for block in message.content:
-        if not isinstance(block, ToolCall):
-            blocks.append(block)
-            continue
-        own = block
-        if not block.id or block.id in seen or block.partial_json is not None:
-            own = _own(block, seen)
-            changed = True
-        seen.add(own.id)
-        blocks.append(own)
-    return attrs.evolve(message, content=tuple(blocks)) if changed else message
-
-
-def _own(call: ToolCall, seen: set[str]) -> ToolCall:
-    fresh = call.id if call.id and call.id not in seen else new_call_id()
-    arguments: FrozenDict | str = call.arguments
-    if call.partial_json is not None and not arguments:
-        arguments = call.partial_json
-    return ToolCall(fresh, call.name, arguments, None, call.signature)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
 
 import attrs
 
@@ -215,21 +216,28 @@ class _Batch:
         context = contextvars.copy_context()
         try:
             self.pool.submit(context.run, self._work, index, prepared, signal)
-        except RuntimeError:  # the interpreter is shutting down, or no thread can be had
+        except RuntimeError as error:  # the interpreter is shutting down, or no thread can be had
+            signal.abort("the call could not be started")  # it may lie in the pool's queue already
+            signal.release()
             del self.running[index]
-            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+            over = self.signal.aborted_at is not None
+            text = ABORTED_TEXT if over else f"The call was not run: {error}"
+            self._settle_failed(index, prepared.tool_call, text)
 
     def _work(self, index: int, prepared: PreparedToolCall, signal: AbortSignal) -> None:
         """Run one call; on a worker's thread."""
         executed = execute_prepared_tool_call(prepared, signal, self.emit)
-        finalized = finalize_executed_tool_call(
-            self.context,
-            self.assistant_message,
-            prepared,
-            executed,
-            hooks=self.hooks,
-            signal=signal,
-        )
+        if isinstance(executed, ImmediateOutcome):
+            finalized = FinalizedOutcome(prepared.tool_call, executed.result, executed.is_error)
+        else:
+            finalized = finalize_executed_tool_call(
+                self.context,
+                self.assistant_message,
+                prepared,
+                executed,
+                hooks=self.hooks,
+                signal=signal,
+            )
         self.settled.put((index, finalized))
 
     def _remaining_s(self) -> float | None:
@@ -237,7 +245,7 @@ class _Batch:
         ends = [call.ends_at for call in self.running.values() if call.ends_at is not None]
         if self.signal.aborted_at is not None:
             ends.append(self.signal.aborted_at + self.config.abort_grace_s)
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        return min(max(0.0, min(ends) - time.monotonic()), TIMEOUT_MAX) if ends else None
 
     def _take(self, timeout_s: float | None) -> None:
         """Wait for what comes first, and then take all that is there."""

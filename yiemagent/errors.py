@@ -34,6 +34,7 @@ __all__ = [
     "ToolLoadError",
     "ToolNotFound",
     "YiemAgentError",
+    "error_text",
 ]
 
 
@@ -194,3 +195,14 @@ class InvalidJson(YiemAgentError, ValueError):
 
 class SessionError(YiemAgentError):
     """A session file can't be opened, read or written; the text names path and line."""
+
+
+def error_text(error: BaseException) -> str:
+    """Give an exception's class and words as one text; never raises, whatever the exception's own `__str__` does."""
+    try:
+        words = str(error)
+    except (
+        BaseException
+    ):  # a foreign `__str__` may raise anything, and nothing may hang on its account
+        words = ""
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -15,7 +15,7 @@ import attrs
 from yiemagent.abort import AbortSignal
 from yiemagent.arguments import checker_for, parse_arguments
 from yiemagent.context import AgentContext
-from yiemagent.errors import InvalidArguments, ToolError
+from yiemagent.errors import InvalidArguments, ToolError, error_text
 from yiemagent.events import Event, ToolExecUpdateEvent
 from yiemagent.hooks import (
     AfterToolCallContext,
@@ -126,7 +126,9 @@ def prepare_tool_call(
         return _decided(tool, tool_call, args, shown, decision=decision, signal=signal)
     except InvalidArguments as error:
         return _failed(f"Invalid arguments for {tool.name}: {error}")
-    except BaseException as error:
+    except (
+        BaseException
+    ) as error:  # arguments, checks and the hook may raise anything: the tool is not run
         return _failed(_exception_text(error))
 
 
@@ -176,7 +178,7 @@ def _decided(
 
 def execute_prepared_tool_call(
     prepared: PreparedToolCall, signal: AbortSignal, emit: Emit
-) -> ExecutedOutcome:
+) -> ExecutedOutcome | ImmediateOutcome:
     """Run the tool; never raises.
 
     Updates are emitted in the order in which the tool gives them, while it runs; what comes after it settled is
@@ -186,7 +188,12 @@ def execute_prepared_tool_call(
         prepared: the call.
         signal: the call's own, a child of the run's.
         emit: takes a `ToolExecUpdateEvent`; called on whichever thread the tool calls back on.
+
+    Returns:
+        What the tool gave; or, where the signal was set before it began, what stands for a call that never ran.
     """
+    if signal.aborted:  # between preparing and running: no effect may start after an abort
+        return _failed(ABORTED_TEXT)
     call = prepared.tool_call
     accepting = [True]
 
@@ -195,12 +202,10 @@ def execute_prepared_tool_call(
             emit(ToolExecUpdateEvent(call.id, call.name, call.arguments, freeze_json(partial)))
 
     try:
-        if signal.aborted:  # between preparing and running: no effect may start after an abort
-            return ExecutedOutcome(create_error_tool_result(ABORTED_TEXT), is_error=True)
         with collect_registrations() as added:
             result = prepared.tool.execute(call.id, prepared.args, signal, on_partial_result)
-    except BaseException as error:
-        text = ABORTED_TEXT if signal.aborted else _exception_text(error)
+    except BaseException as error:  # a tool may raise anything; see the head of the room
+        text = _exception_text(error) if signal.aborted_at is None else ABORTED_TEXT
         return ExecutedOutcome(create_error_tool_result(text), is_error=True)
     finally:
         accepting.clear()
@@ -227,16 +232,21 @@ def finalize_executed_tool_call(
     if prepared.terminate:
         result = attrs.evolve(result, terminate=True)
     if hooks.after_tool_call is not None:
-        args = thaw_json(prepared.args)
-        shown = AfterToolCallContext(
-            assistant_message, prepared.tool_call, args, result, is_error, context
-        )
         try:
+            shown = AfterToolCallContext(
+                assistant_message,
+                prepared.tool_call,
+                thaw_json(prepared.args),
+                result,
+                is_error,
+                context,
+            )
             change = after_result(hooks.after_tool_call(shown, signal))
             if change is not None:
                 result, is_error = change.apply(result, is_error=is_error)
-        except BaseException as error:
-            result, is_error = create_error_tool_result(_exception_text(error)), True
+        except BaseException as error:  # a hook may raise anything, and fails closed
+            text = _exception_text(error)
+            result, is_error = create_error_tool_result(text, terminate=prepared.terminate), True
     return FinalizedOutcome(prepared.tool_call, result, is_error)
 
 
@@ -269,15 +279,12 @@ def _unknown_tool(name: str, names: Iterable[str]) -> str:
     if not known:
         return f"Tool {name!r} not found: no tools are available"
     near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"Tool {name!r} not found{hint} Available tools: {', '.join(known)}"
 
 
 def _exception_text(error: BaseException) -> str:
-    if isinstance(error, ToolError):
-        return str(error)
-    try:
-        words = str(error)
-    except Exception:
-        words = ""
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    """Give an exception in words for the model: a `ToolError` speaks for itself, any other names its class."""
+    text = error_text(error)
+    prefix = f"{type(error).__name__}: "
+    return text.removeprefix(prefix) if isinstance(error, ToolError) else text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import attrs
 
 from yiemagent.events import (
+    AgentEndEvent,
     AgentStartEvent,
     Event,
     MessageEndEvent,
@@ -31,9 +33,12 @@ from yiemagent.pipeline import (
     create_error_tool_result,
     create_tool_result_message,
 )
+from yiemagent.streaming import with_own_ids
 from yiemagent.transcript import Transcript
 
 __all__ = ["Progress"]
+
+logger = logging.getLogger("yiemagent.progress")
 
 
 @attrs.define
@@ -42,6 +47,7 @@ class Progress:
 
     owed_prompts: tuple[AgentMessage, ...]
     started: bool = False
+    ended: bool = False
     in_turn: bool = False
     turns: int = 0
     new: Transcript = attrs.field(factory=Transcript)
@@ -55,8 +61,10 @@ class Progress:
     failed_sinks: set[int] = attrs.field(factory=set)
 
     def fits(self, event: Event) -> bool:
-        """Whether an event may still be emitted: an update of a call that has ended may not."""
-        return not isinstance(event, ToolExecUpdateEvent) or event.tool_call_id in self.open_calls
+        """Whether an event may still be emitted: nothing after AgentEnd, and no update of a call that has ended."""
+        if isinstance(event, ToolExecUpdateEvent):
+            return event.tool_call_id in self.open_calls
+        return not self.ended
 
     def take(self, event: Event) -> None:
         """Fold an event in."""
@@ -80,6 +88,8 @@ class Progress:
                 self.in_turn = False
             case AgentStartEvent():
                 self.started = True
+            case AgentEndEvent():
+                self.ended = True
             case _:
                 pass
 
@@ -117,12 +127,15 @@ class Progress:
         if not isinstance(self.open_message, AssistantMessage):
             assert self.open_message is not None
             return self.open_message
-        so_far = self.update.partial if self.update is not None else self.open_message
-        calls = tuple(_received(block) for block in so_far.content)
+        so_far = self.open_message
+        if self.update is not None:
+            try:
+                so_far = self.update.partial
+            except Exception:  # a foreign stream may have given anything; a run ends all the same
+                logger.warning("what came of an answer could not be put together", exc_info=True)
         reason: StopReason = "aborted" if answer.stop_reason == "aborted" else "error"
-        return attrs.evolve(
-            so_far, content=calls, stop_reason=reason, error_message=answer.error_message
-        )
+        text = answer.error_message or "the run ended before the answer did"
+        return with_own_ids(attrs.evolve(so_far, stop_reason=reason, error_message=text))
 
     def _missing_result(self, call: ToolCall, answer: AssistantMessage) -> Iterator[Event]:
         if any(result.tool_call_id == call.id for result in self.turn_results):
@@ -140,12 +153,3 @@ class Progress:
             )
         yield MessageStartEvent(message)
         yield MessageEndEvent(message)
-
-
-def _received(block: object) -> object:
-    """Give a block as it is kept: a call under way keeps the text that came of its arguments."""
-    if isinstance(block, ToolCall) and block.partial_json is not None:
-        return attrs.evolve(
-            block, arguments=block.arguments or block.partial_json, partial_json=None
-        )
-    return block

@@ -1,9 +1,9 @@
 """One `run_loop` on one daemon thread: ordered events, abort, and an end that comes exactly once.
 
-A run is settled by whoever claims it first: its own thread, when the loop has given the answer or raised; or, when
-an abort's grace is over and user code still holds that thread, a settler. The claim is a compare-and-set under the
-gate lock; what the loser still emits is dropped and counted. The settler closes what is open from what was emitted
-so far, so every Start has its End on that path too.
+A run is settled by whoever claims it: its own thread, when the loop has given the answer or raised; or, when an
+abort's grace is over and user code still holds that thread, a settler, which also takes over from a thread that a
+sink holds while it settles. The claim is a compare-and-set under the gate lock; what the loser still emits is dropped
+and counted. The settler closes what is open from what was emitted so far, so every Start has its End on that path too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from yiemagent.abort import AbortSignal, Deadline
+from yiemagent.errors import error_text
 from yiemagent.events import (
     AgentEndEvent,
     Event,
@@ -29,6 +31,7 @@ from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
 )
+from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
 from yiemagent.state import AgentState, reduce
 
@@ -105,9 +108,14 @@ class Run:
         # The gate: protects the fields below it. Never held while user code runs.
         self._gate = threading.Lock()
         self._owner: object | None = None
+        self._closed = False
         self._sequence = 0
         self._progress = Progress(tuple(prompts))
+        # The event being told, and which sink has it; -1: none yet. None: nothing is being told.
         self._delivering: tuple[Event, int] | None = None
+        # Guarded by the order lock: what is emitted while a sink of the same thread is being told of something.
+        self._later: deque[Event] = deque()
+        self._emitting = False
         self._sinks: list[EventSink | None] = list(sinks)
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,7 +137,7 @@ class Run:
         ):  # the interpreter is shutting down, or no thread can be had: this is an abort
             self.signal.abort("no thread could be started")
             self._thread = None
-            self._settle(made_answer("aborted", "no thread could be started"), object())
+            self._settle(made_answer("aborted", "no thread could be started"))
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until the run is over; gives whether it is."""
@@ -150,17 +158,17 @@ class Run:
             answer = self._work(self)
         except RunAbandoned:
             return
-        except BaseException as error:
+        except BaseException as error:  # hooks and models may raise anything: the run failed
             if self._owner is None:
                 logger.exception("%s failed", self.name)
             answer = self._failed_answer(error)
-        self._settle(answer, threading.current_thread())
+        self._settle(answer)
 
     def _failed_answer(self, error: BaseException) -> AssistantMessage:
         last = self._progress.last_answer
         if self.signal.aborted:
             return made_answer("aborted", _why(self.signal), last)
-        return made_answer("error", f"{type(error).__name__}: {error}", last)
+        return made_answer("error", error_text(error), last)
 
     # -- events --
 
@@ -171,12 +179,24 @@ class Run:
         the run; on other threads the event is dropped.
         """
         with self._order:
-            if not self._admit(event, None):
-                self.dropped += 1
-                if threading.current_thread() is self._thread:
-                    raise RunAbandoned
+            self._later.append(event)
+            if self._emitting:  # a sink called back: all sinks get what it was told of first
                 return
+            self._emitting = True
+            try:
+                while self._later:
+                    self._emit_one(self._later.popleft())
+            finally:
+                self._emitting = False
+
+    def _emit_one(self, event: Event) -> None:
+        if self._admit(event, None):
             self._deliver(event, 0, None)
+            return
+        self.dropped += 1
+        thread = self._thread
+        if threading.current_thread() is thread and self._owner not in (None, thread):
+            raise RunAbandoned
 
     def _admit(self, event: Event, owner: object | None) -> bool:
         """Number an event and fold it in, where `owner` may still emit it."""
@@ -187,16 +207,16 @@ class Run:
             stamp(event, self._sequence, self.id, time.time())
             self._progress.take(event)
             self.state = reduce(self.state, event)
-            self._delivering = (event, 0)
+            self._delivering = (event, -1)
         self._watch(event)
         return True
 
-    def _deliver(self, event: Event, first: int, owner: object | None) -> None:
-        """Call the sinks from `first` on, as long as the run is `owner`'s."""
+    def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:
+        """Call the sinks from `first` on, except `skip`, as long as the run is `owner`'s."""
         failed: list[tuple[int, BaseException]] = []
         for index in range(first, len(self._sinks)):
             sink = self._sinks[index]
-            if sink is None:
+            if sink is None or index == skip:
                 continue
             with self._gate:
                 if self._owner is not owner:
@@ -204,32 +224,28 @@ class Run:
                 self._delivering = (event, index)
             try:
                 sink(event)
-            except RunAbandoned:
-                raise
             except BaseException as raised:  # a sink may raise anything; it never changes the run
                 failed.append((index, raised))
         with self._gate:
-            if self._owner is owner:
-                self._delivering = None
+            if self._owner is not owner:
+                return
+            self._delivering = None
         for index, error in failed:
             self._sink_failed(index, error, owner)
 
     def _sink_failed(self, index: int, error: BaseException, owner: object | None) -> None:
         """Log a failing sink once per run, and tell the others."""
-        with self._gate:
-            if index in self._progress.failed_sinks:
-                return
-            self._progress.failed_sinks.add(index)
-        sink = self._sinks[index]
-        logger.warning("event sink %r raised", sink, exc_info=error)
-        text = f"an event sink raised {type(error).__name__}: {error}"
-        notice = SinkFailedEvent(text, {"sink": repr(sink), "error": repr(error)})
+        if index in self._progress.failed_sinks:
+            return
+        self._progress.failed_sinks.add(index)
+        sink = _shown(self._sinks[index])
+        logger.warning("event sink %s raised", sink, exc_info=error)
+        text = error_text(error)
+        notice = SinkFailedEvent(
+            f"an event sink raised {text}", FrozenDict({"sink": sink, "error": text})
+        )
         if self._admit(notice, owner):
-            self._sinks[index] = None
-            try:
-                self._deliver(notice, 0, owner)
-            finally:
-                self._sinks[index] = sink
+            self._deliver(notice, 0, owner, skip=index)
 
     # -- the end --
 
@@ -249,51 +265,80 @@ class Run:
             logger.debug("no settler for %s", self.name)
 
     def _settle_late(self) -> None:
-        if not self._done.wait(self._grace_s + _SETTLE_AFTER_S):
-            answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
-            self._settle(answer, threading.current_thread())
+        limit = min(self._grace_s + _SETTLE_AFTER_S, threading.TIMEOUT_MAX)
+        if not self._done.wait(limit):
+            self._settle(made_answer("aborted", _why(self.signal), self._progress.last_answer))
 
-    def _claim(self, owner: object) -> tuple[Event, int] | bool | None:
-        """Take the run over; gives False where somebody has it, else what was being delivered."""
+    def _claim(self, answer: AssistantMessage) -> tuple[Event, int] | bool | None:
+        """Take the run over; gives False where somebody has it for good, else what was being delivered.
+
+        A settler takes it from the run's thread too: a sink may hold that one while it settles. The answer is the
+        first claimer's.
+        """
+        mine = threading.current_thread()
         with self._gate:
-            if self._owner is not None:
+            if self._owner is not None and (
+                mine is self._thread or self._owner is not self._thread
+            ):
                 return False
-            self._owner = owner
+            self._owner = mine
+            self.answer = self.answer or answer
             return self._delivering
 
-    def _settle(self, answer: AssistantMessage, owner: object) -> None:
+    def _settle(self, answer: AssistantMessage) -> None:
         """Close what is open, the gate, and the run; once."""
+        owner = threading.current_thread()
         if owner is self._thread:
             with self._order:  # an update that is being delivered comes first
-                stuck = self._claim(owner)
+                stuck = self._claim(answer)
         else:
-            stuck = self._claim(owner)
+            stuck = self._claim(answer)
         if stuck is False:
             return
         if isinstance(stuck, tuple):
-            event, index = stuck
+            self._go_past(*stuck, owner)
+        if self._close(owner):
+            self._unwatch()
+            _live.pop(self.id, None)
+            self._done.set()
+            self._on_done()
+
+    def _go_past(self, event: Event, index: int, owner: object) -> None:
+        """Tell the other sinks of what one was being told when the run was taken over; that one gets no more."""
+        if index >= 0:
             logger.warning(
-                "event sink %r is still busy and gets no more of this run", self._sinks[index]
+                "event sink %s is still busy and gets no more of this run",
+                _shown(self._sinks[index]),
             )
             self._sinks[index] = None
-            self._deliver(event, index + 1, owner)
-        for event in self._progress.missing_ends(answer):
-            self._emit_as(event, owner)
-        self.answer = answer
-        self._close_gate()
-        self._emit_as(AgentEndEvent(tuple(self._progress.new), answer), owner)
-        self._unwatch()
-        _live.pop(self.id, None)
-        self._done.set()
-        self._on_done()
+        self._deliver(event, index + 1, owner)
 
-    def _emit_as(self, event: Event, owner: object) -> None:
+    def _close(self, owner: object) -> bool:
+        """Emit what the run owes, and its end; gives whether it was `owner`'s up to the last event."""
+        answer = self.answer
+        assert answer is not None
+        for event in self._progress.missing_ends(answer):
+            if not self._emit_as(event, owner):
+                return False
+        with self._gate:
+            closing = self._owner is owner and not self._closed
+            self._closed = self._closed or closing
+        if closing:
+            self._close_gate()
+        if not self._progress.ended:
+            self._emit_as(AgentEndEvent(tuple(self._progress.new), answer), owner)
+        return self._owner is owner
+
+    def _emit_as(self, event: Event, owner: object) -> bool:
         if self._admit(event, owner):
             self._deliver(event, 0, owner)
+        return self._owner is owner
 
     def shut(self) -> None:
         """Emit nothing more and settle nothing; the interpreter is about to exit."""
-        self._claim(_EXIT)
+        with self._gate:
+            self._owner = _EXIT
+        self._unwatch()
         self.signal.abort("the interpreter exits")
 
     def join(self, timeout_s: float | None) -> None:
@@ -303,6 +348,13 @@ class Run:
 
 
 _EXIT = object()
+
+
+def _shown(sink: object) -> str:
+    try:
+        return repr(sink)
+    except Exception:  # a sink is anybody's object, and so is its repr
+        return type(sink).__name__
 
 
 def _why(signal: AbortSignal) -> str:

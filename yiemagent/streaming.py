@@ -45,6 +45,7 @@ __all__ = [
     "new_call_id",
     "parse_partial_json",
     "tool_arguments",
+    "with_own_ids",
 ]
 
 
@@ -207,6 +208,33 @@ def tool_arguments(text: str) -> FrozenDict | str:
     return FrozenDict(freeze_json(value)) if isinstance(value, dict) else text
 
 
+def with_own_ids(message: AssistantMessage) -> AssistantMessage:
+    """Give an answer as it is kept: each call has an id of its own, fresh where it is missing or doubled, and one that
+    broke off has the text of its arguments; the same object where nothing is to do.
+    """
+    seen: set[str] = set()
+    changed = False
+    blocks: list[AssistantContent] = []
+    for block in message.content:
+        if not isinstance(block, ToolCall):
+            blocks.append(block)
+            continue
+        call = block
+        if not call.id or call.id in seen or call.partial_json is not None:
+            call, changed = _own(call, seen), True
+        seen.add(call.id)
+        blocks.append(call)
+    return attrs.evolve(message, content=tuple(blocks)) if changed else message
+
+
+def _own(call: ToolCall, seen: set[str]) -> ToolCall:
+    fresh = call.id if call.id and call.id not in seen else new_call_id()
+    arguments: FrozenDict | str = call.arguments
+    if call.partial_json is not None and not arguments:
+        arguments = call.partial_json
+    return ToolCall(fresh, call.name, arguments, None, call.signature)
+
+
 # --- a message while it comes
 # ------------------------------------------------------------------------------------------
 
@@ -262,7 +290,8 @@ class _Fold:
             else:
                 _fold_block(fresh, pieces, event)
         for index, parts in pieces.items():
-            fresh[index] = _longer(fresh[index], "".join(parts))
+            if index in fresh:  # else its Start never came, and nobody knows what it is
+                fresh[index] = _longer(fresh[index], "".join(parts))
         blocks = tuple(fresh[index] for index in sorted(fresh))
         self._state = (count, start, blocks)
         return AssistantMessage(
