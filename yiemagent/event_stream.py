@@ -20,7 +20,7 @@ import attrs
 from yiemagent.abort import AbortSignal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
-from yiemagent.errors import AgentStateError
+from yiemagent.errors import AgentStateError, ResponseTimeout
 from yiemagent.events import Event
 from yiemagent.llm import StreamFn, stream_fn_of
 from yiemagent.loop import LoopPorts, run_loop
@@ -63,10 +63,10 @@ class EventStream:
             timeout_s: seconds to wait at most; None waits for ever.
 
         Raises:
-            TimeoutError: where the run is not over in time; it goes on.
+            ResponseTimeout: where the run is not over in time; it goes on.
         """
         if not self._run.wait(timeout_s):
-            raise TimeoutError(f"the run is not over after {timeout_s} s; it goes on")
+            raise ResponseTimeout(f"the run is not over after {timeout_s} s; it goes on")
         return self._run.new_messages
 
     @property
@@ -110,11 +110,7 @@ def agent_loop(
     Raises:
         ConfigurationError: where an argument is of the wrong kind.
     """
-    events: SimpleQueue[Event | None] = SimpleQueue()
-    door = _Door(context, config, stream_fn, signal)
-    run = door.run(_messages(prompts), events.put, lambda: events.put(None))
-    run.start()
-    return EventStream(run, events)
+    return _stream(_messages(prompts), _Door(context, config, stream_fn, signal))
 
 
 def agent_loop_continue(
@@ -127,10 +123,17 @@ def agent_loop_continue(
     """Start a run on the history as it is and give its events.
 
     Raises:
-        AgentStateError: where the history is empty, or its last message is the assistant's and nothing can follow it.
+        AgentStateError: where the history is empty, or its last message is the assistant's and nothing is queued.
     """
-    _check_can_continue(context, config)
-    return agent_loop((), context, config, stream_fn=stream_fn, signal=signal)
+    door = _Door(context, config, stream_fn, signal)
+    return _stream(door.continuation(), door)
+
+
+def _stream(prompts: tuple[AgentMessage, ...], door: _Door) -> EventStream:
+    events: SimpleQueue[Event | None] = SimpleQueue()
+    run = door.run(prompts, events.put, lambda: events.put(None))
+    run.start()
+    return EventStream(run, events)
 
 
 def run_agent_loop(
@@ -145,7 +148,7 @@ def run_agent_loop(
     """Do a run and block until it is over; each event is handed to `emit` before the run goes on.
 
     Args:
-        prompts: as for `agent_loop`; none continues the history as it is.
+        prompts: as for `agent_loop`; none continues the history, as `agent_loop_continue` does.
         context: what it begins with; it is not changed.
         config: how to work.
         emit: called with each event, one at a time, on the run's threads.
@@ -154,12 +157,14 @@ def run_agent_loop(
 
     Returns:
         What the run added to the history, the prompts included.
+
+    Raises:
+        AgentStateError: where there are no prompts and nothing to continue.
     """
-    if not prompts:
-        _check_can_continue(context, config)
-    run = _Door(context, config, stream_fn, signal).run(_messages(prompts), emit)
-    run.start()
+    door = _Door(context, config, stream_fn, signal)
+    run = door.run(_messages(prompts) or door.continuation(), emit)
     try:
+        run.start()
         run.wait()
     except BaseException:
         run.signal.abort("interrupted")
@@ -176,6 +181,23 @@ class _Door:
     stream_fn: StreamFn
     signal: AbortSignal | None
 
+    def continuation(self) -> tuple[AgentMessage, ...]:
+        """Give what begins a run on the history as it is: what is queued, where the last word is the assistant's."""
+        if not self.context.messages:
+            raise AgentStateError(
+                "the history is empty: there is nothing to continue; give prompts"
+            )
+        last = self.context.messages[-1]
+        if not isinstance(last, AssistantMessage) or last.failed:
+            return ()
+        for getter in (self.config.get_steering_messages, self.config.get_follow_up_messages):
+            queued = tuple(getter()) if getter is not None else ()
+            if queued:
+                return queued
+        raise AgentStateError(
+            "the last message is the assistant's: there is nothing to answer; give prompts"
+        )
+
     def run(
         self,
         prompts: tuple[AgentMessage, ...],
@@ -185,6 +207,7 @@ class _Door:
         """Make a run that has not started; its pool ends with it."""
         name = f"yiem-loop-{next(_numbers)}"
         pool = DaemonPool(f"{name}-tool")
+        signal = AbortSignal(self.signal)
         stream_fn = stream_fn_of(self.stream_fn)
 
         def work(run: Run) -> AssistantMessage:
@@ -192,6 +215,7 @@ class _Door:
             return run_loop(prompts, self.context, self.config, run.signal, ports)
 
         def done() -> None:
+            signal.release()
             pool.shutdown(wait=False)
             on_done()
 
@@ -201,7 +225,7 @@ class _Door:
             state=_state(self.context, self.config),
             prompts=prompts,
             sinks=(sink,),
-            signal=AbortSignal(self.signal),
+            signal=signal,
             grace_s=self.config.abort_grace_s,
             on_done=done,
         )
@@ -217,14 +241,3 @@ def _messages(prompts: object) -> tuple[AgentMessage, ...]:
     return tuple(
         prompt if hasattr(prompt, "to_llm") else user_message(prompt) for prompt in several
     )
-
-
-def _check_can_continue(context: AgentContext, config: AgentLoopConfig) -> None:
-    if not context.messages:
-        raise AgentStateError("the history is empty: there is nothing to continue; give prompts")
-    queues = config.get_steering_messages or config.get_follow_up_messages
-    last = context.messages[-1]
-    if isinstance(last, AssistantMessage) and not last.failed and queues is None:
-        raise AgentStateError(
-            "the last message is the assistant's: there is nothing to answer; give prompts"
-        )

@@ -136,6 +136,7 @@ class _Loop:
     signal: AbortSignal
     ports: LoopPorts
     turn: int = 0
+    latest: AssistantMessage | None = None
     new_messages: Transcript = attrs.field(factory=Transcript)
     requests: Requests = attrs.field(factory=Requests)
 
@@ -144,12 +145,11 @@ class _Loop:
         pending = self._first(prompts)
         while True:
             message, batch = self._turn(pending)
-            if message is None or (self.signal.aborted and batch.messages and not message.failed):
-                return self._aborted(message)
-            if message.failed or self.signal.aborted:
-                return message
-            if self._stops(message, batch):
-                return _answer(message, batch)
+            if message is None or message.failed:
+                return message or self._aborted()
+            # Asked twice: an abort ends the run at once, its queues untouched, also where a hook was told of it.
+            if self.signal.aborted or self._stops(message, batch) or self.signal.aborted:
+                return self._last(message, batch)
             more = bool(batch.messages) and not batch.terminate
             if self.config.max_turns is not None and self.turn >= self.config.max_turns:
                 return self._limit(message) if more else _answer(message, batch)
@@ -161,8 +161,8 @@ class _Loop:
 
     def _first(self, prompts: Sequence[AgentMessage]) -> tuple[AgentMessage, ...]:
         pending = (*prompts, *_take(self.config.get_steering_messages))
-        history = self.context.messages
-        if not pending and history and isinstance(history[-1], AssistantMessage):
+        last = self.context.messages[-1] if self.context.messages else None
+        if not pending and isinstance(last, AssistantMessage) and not last.failed:
             pending = _take(self.config.get_follow_up_messages)
         return pending
 
@@ -210,6 +210,7 @@ class _Loop:
             stream_fn=self.ports.stream_fn,
             requests=self.requests,
         )
+        self.latest = message
         self._add(message)
         self.ports.emit(MessageEndEvent(message))
         return message, offered
@@ -265,9 +266,16 @@ class _Loop:
         if change.thinking_level is not None:
             self.config = attrs.evolve(self.config, reasoning=change.thinking_level)
 
-    def _aborted(self, last: AssistantMessage | None) -> AssistantMessage:
+    def _last(self, message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage:
+        """Give the answer of a run that ends after this turn, whatever is left to do."""
+        if self.signal.aborted and batch.messages:
+            return self._aborted()
+        return _answer(message, batch)
+
+    def _aborted(self) -> AssistantMessage:
         reason = self.signal.reason
-        return made_answer("aborted", f"aborted: {reason}" if reason else "aborted", last)
+        text = f"aborted: {reason}" if reason else "aborted"
+        return made_answer("aborted", text, self.latest)
 
     def _limit(self, last: AssistantMessage) -> AssistantMessage:
         turns = self.config.max_turns
