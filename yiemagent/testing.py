@@ -5,6 +5,7 @@ Part of the product: the library's own tests use nothing else.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ from yiemagent.events import (
 )
 from yiemagent.llm import StreamOptions
 from yiemagent.messages import (
+    AgentMessage,
     AssistantContent,
     AssistantMessage,
     LlmUsage,
@@ -132,9 +134,8 @@ def _pieces(answer: AssistantMessage) -> Iterator[StreamEvent]:
         if isinstance(block, TextContent):
             index, event = builder.begin("text")
             yield event
-            for word in block.text.split(" "):
-                first = word == block.text.split(" ")[0]
-                yield builder.text_delta(index, word if first else f" {word}")
+            for piece in re.findall(r" ?[^ ]*", block.text)[:-1]:
+                yield builder.text_delta(index, piece)
             yield builder.end_block(index)
     yield DoneEvent(answer)
 
@@ -220,6 +221,8 @@ class _Grammar:
     in_turn: bool = False
     turns: int = 0
     message: Any = None
+    answer: AssistantMessage | None = None
+    new: list[AgentMessage] = attrs.field(factory=list)
     open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
     owed: list[str] = attrs.field(factory=list)
     results: list[ToolResultMessage] = attrs.field(factory=list)
@@ -246,11 +249,12 @@ class _Grammar:
                 need(not self.in_turn, "turns do not nest")
                 need(event.turn == self.turns + 1, "turns are counted from 1")
                 self.in_turn, self.turns = True, event.turn
-                self.results, self.ended_calls = [], {}
+                self.results, self.ended_calls, self.answer = [], {}, None
             case TurnEndEvent():
                 need(self.in_turn and self.message is None, "ends a turn that is not complete")
                 need(not self.open_calls and not self.owed, "leaves calls without a result")
                 need(list(event.tool_results) == self.results, "should carry the turn's results")
+                need(event.message == self.answer, "should carry the turn's last answer")
                 self.in_turn = False
             case MessageStartEvent():
                 need(self.in_turn and self.message is None, "messages do not nest")
@@ -271,6 +275,7 @@ class _Grammar:
                 self.ended_calls[event.tool_call_id] = event.message
             case AgentEndEvent():
                 need(not self.in_turn, "ends a run inside a turn")
+                need(list(event.messages) == self.new, "should carry all messages of the run")
                 self.ended = True
             case _:
                 pass
@@ -279,7 +284,9 @@ class _Grammar:
         need(self.message is not None, "ends no message")
         need(type(self.message) is type(event.message), "ends another message than began")
         self.message = None
+        self.new.append(event.message)
         if isinstance(event.message, AssistantMessage):
+            self.answer = event.message
             need(not self.owed, "comes before the results of the answer before it")
             self.owed = [tool_call.id for tool_call in event.message.tool_calls]
             need(len(set(self.owed)) == len(self.owed), "has calls that share an id")
