@@ -212,9 +212,9 @@ def _one_of(text: str, words: tuple[str, ...]) -> str:
 
 def _container(kind: type, text: str) -> Any:
     value = loads_json(text) if text[:1] in {"{", "["} else None
-    if not isinstance(value, kind):
-        raise ValueError(text)
-    return value
+    if isinstance(value, kind):
+        return value
+    raise ValueError(text)
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

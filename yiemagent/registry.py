@@ -10,6 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from os import PathLike
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "list_tool",
     "load_tools",
     "register_tool",
+    "tool_lines",
 ]
 
 logger = logging.getLogger("yiemagent.registry")
@@ -45,8 +47,8 @@ class _DuplicateToolFile(ToolLoadError, DuplicateTool):
 _registered: ContextVar[list[str] | None] = ContextVar("yiemagent_registered", default=None)
 
 
-class collect_registrations:
-    """Collect the names of the tools that are registered in its block, in this context, in any store."""
+class _Collection:
+    """The block of `collect_registrations`; a class, since every tool call opens one."""
 
     __slots__ = ("_token",)
 
@@ -62,6 +64,11 @@ class collect_registrations:
         trace: TracebackType | None,
     ) -> None:
         _registered.reset(self._token)
+
+
+def collect_registrations() -> AbstractContextManager[list[str], None]:
+    """Collect the names of tools that are registered in a `with` block, in its context, in any store."""
+    return _Collection()
 
 
 def _note(name: str) -> None:
@@ -130,6 +137,27 @@ class ToolStore:
         _note(tool.name)
         return tool
 
+    def replace(self, old: AgentTool, new: AgentTool) -> AgentTool:
+        """Put a tool in the place of another one, of the same name or not; calls that are running go on.
+
+        Raises:
+            ToolNotFound: where `old` is not in the store any more.
+            DuplicateTool: where a third tool has the new name.
+        """
+        checker_for(new)
+        with self._lock:
+            if self._tools.get(old.name) is not old:
+                raise ToolNotFound(
+                    f"{old.name!r} in the store {self.name!r} is another tool by now"
+                )
+            if new.name != old.name and new.name in self._tools:
+                raise DuplicateTool(f"the name {new.name!r} is taken by {self._origin(new.name)}")
+            self._swap(old.name, new)
+            self._files = {path: kept for path, kept in self._files.items() if kept[0] != old.name}
+            self._changed()
+        _note(new.name)
+        return new
+
     def get(self, name: str) -> AgentTool | None:
         """The tool of this name, or None."""
         return self._tools.get(name)
@@ -174,6 +202,10 @@ class ToolStore:
     def __repr__(self) -> str:
         return f"<ToolStore {self.name!r}: {', '.join(self.snapshot()) or 'no tools'}>"
 
+    def _swap(self, name: str, tool: AgentTool) -> None:
+        pairs = [(tool.name, tool) if n == name else (n, t) for n, t in self._tools.items()]
+        self._tools = dict(pairs)
+
     def _changed(self) -> None:
         self._snapshot = None
         self._version += 1
@@ -200,18 +232,15 @@ class ToolStore:
             if before is None:
                 self._tools[tool.name] = tool
             else:
-                self._tools = {
-                    **{
-                        (tool.name if name == before[0] else name): (
-                            tool if name == before[0] else held
-                        )
-                        for name, held in self._tools.items()
-                    }
-                }
+                self._swap(before[0], tool)
             self._files[path] = (tool.name, loaded)
             self._errors.pop(path, None)
             self._changed()
         _note(tool.name)
+
+    def _is_good(self, path: Path) -> None:
+        with self._lock:
+            self._errors.pop(path, None)
 
     def _report(self, path: Path, error: ToolLoadError) -> None:
         with self._lock:
@@ -322,7 +351,8 @@ def _as_tool(given: Any) -> AgentTool:
     if isinstance(given, AgentTool):
         return given
     if callable(given) and not isinstance(given, type):
-        return tool_of(given)
+        made: AgentTool = tool_of(given)
+        return made
     raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
 
 

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +68,13 @@ def load_file(path: Path) -> LoadedFile:
     home.__path__ = folder
     sys.modules[package] = home
     try:
-        module = _run(module_name, path, folder)
-        get_tool = getattr(module, "get_tool", None)
-        if not callable(get_tool) or inspect.iscoroutinefunction(get_tool):
-            raise _failure(path, None, "defines no function get_tool() that gives an AgentTool")
-        given = get_tool()
+        given = _get_tool(_run(module_name, path, folder), path)()
     except ToolLoadError:
         forget(package)
         raise
-    except BaseException as error:
+    except (
+        BaseException
+    ) as error:  # a file may raise anything, SystemExit included, and stays one bad file
         forget(package)
         if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error, path):
             raise
@@ -100,6 +98,13 @@ def _run(name: str, path: Path, folder: _Folder) -> types.ModuleType:
     assert spec.loader is not None
     spec.loader.exec_module(module)
     return module
+
+
+def _get_tool(module: types.ModuleType, path: Path) -> Callable[[], Any]:
+    get_tool = getattr(module, "get_tool", None)
+    if callable(get_tool) and not inspect.iscoroutinefunction(get_tool):
+        return get_tool  # type: ignore[no-any-return]  # a file's own
+    raise _failure(path, None, "defines no function get_tool() that gives an AgentTool")
 
 
 # --- how helpers are found -------------------------------------------------------------------------------------------
@@ -150,7 +155,7 @@ class _Loader:
         source = self._path.read_bytes()
         self._folder.digests[self._path] = hashlib.sha256(source).hexdigest()
         code = compile(_decoded(source, self._path), str(self._path), "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        exec(code, module.__dict__)  # noqa: S102 - running the file is what loading means
 
 
 def _spec(name: str, path: Path, folder: _Folder) -> importlib.machinery.ModuleSpec:
