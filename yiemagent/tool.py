@@ -10,7 +10,7 @@ import base64
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 import attrs
@@ -77,6 +77,11 @@ def _examples(
     return tuple((sentence, freeze_json(arguments)) for sentence, arguments in pairs)
 
 
+def _input_schema(given: Any) -> Any:
+    """Give a schema frozen; None, which servers send for a tool without parameters, is an object without any."""
+    return freeze_json({"type": "object", "properties": {}} if given is None else given)
+
+
 @attrs.frozen
 class AgentTool:
     """A tool that an agent can call.
@@ -85,7 +90,7 @@ class AgentTool:
         name: unique in its store; letters, digits, `_` and `-`, at most 64.
         label: its name for people.
         description: what it does, for the model to choose by.
-        input_schema: JSON Schema of its arguments, in MCP's form; kept as given and never changed.
+        input_schema: JSON Schema of its arguments, in MCP's form; kept as given and never changed. None: no arguments.
         execute: `(tool_call_id, args, signal, on_partial_result)`; gives an `AgentToolResult`, or text, bytes, a
             dict, a list or None, which become one. Reports failure by raising. `args` is its own copy.
         prepare_arguments: changes a private copy of the arguments before they are checked, or None.
@@ -110,7 +115,7 @@ class AgentTool:
     )
     description: str = attrs.field(kw_only=True)
     input_schema: Mapping[str, Any] = attrs.field(
-        factory=lambda: {"type": "object", "properties": {}}, converter=freeze_json, kw_only=True
+        default=None, converter=_input_schema, kw_only=True
     )
     function: ToolExecute = attrs.field(alias="execute", kw_only=True, repr=False)
     prepare_arguments: Callable[[dict[str, Any]], Any] | None = attrs.field(
@@ -197,9 +202,11 @@ def as_tool_result(given: Any) -> AgentToolResult:
     """Give what a tool returned as an `AgentToolResult`.
 
     Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and
-    lists become JSON text, with the value itself as details where it is a dict; content blocks are content; anything
-    else is its `str`.
+    lists become JSON text, with the value itself as details where it is a dict; a generator or a set is the list of
+    what it gives; content blocks are content; anything else is its `str`.
     """
+    if isinstance(given, (Iterator, set, frozenset)):
+        given = list(given)
     if isinstance(given, AgentToolResult):
         return given
     if given is None:
