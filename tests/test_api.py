@@ -119,6 +119,13 @@ def test_a_bad_message_raises_in_the_caller():
         assert agent.messages == ()
 
 
+@pytest.mark.parametrize("verb", [run_agent, ask, steer, follow_up])
+def test_the_agent_comes_first(verb):
+    """A verb whose arguments are swapped says so in words."""
+    with pytest.raises(TypeError, match="the agent comes first"):
+        verb("Hello.", YiemAgent(ScriptedModel()))
+
+
 def test_seventeen_untaken_answers_are_too_many():
     """When 16 answers are queued, running or untaken, the next message is refused at once and nothing is lost."""
     with YiemAgent(ScriptedModel(default="ok")) as agent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yiemagent.agent import Receipt, YiemAgent
+from yiemagent.agent_core import AgentCore
 from yiemagent.messages import AgentMessage, AssistantMessage
 
 __all__ = [
@@ -36,7 +37,7 @@ def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) ->
         AgentStopped: where the agent was stopped.
         AgentStateError: where waiting would wait for the run that this is called in.
     """
-    agent._core.submit(message, timeout_s=timeout_s)
+    _core(agent).submit(message, timeout_s=timeout_s)
 
 
 prompt_agent = run_agent
@@ -54,7 +55,7 @@ def take_response(agent: YiemAgent, timeout_s: float | None = None) -> Assistant
         AgentStopped: where the agent was stopped and no answer is left.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.take(timeout_s)
+    return _core(agent).take(timeout_s)
 
 
 def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> AssistantMessage:
@@ -73,7 +74,7 @@ def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> As
         AgentStopped: where the agent was or is stopped before the message began.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.ask(message, timeout_s=timeout_s)
+    return _core(agent).ask(message, timeout_s=timeout_s)
 
 
 def steer(agent: YiemAgent, message: Any) -> Receipt:
@@ -83,7 +84,7 @@ def steer(agent: YiemAgent, message: Any) -> Receipt:
         ChannelFull: where 32 such messages wait.
         AgentStopped: where the agent was stopped.
     """
-    return agent._core.join(message, "steering")
+    return _core(agent).join(message, "steering")
 
 
 def follow_up(agent: YiemAgent, message: Any) -> Receipt:
@@ -93,7 +94,7 @@ def follow_up(agent: YiemAgent, message: Any) -> Receipt:
         ChannelFull: where 32 such messages wait.
         AgentStopped: where the agent was stopped.
     """
-    return agent._core.join(message, "follow_up")
+    return _core(agent).join(message, "follow_up")
 
 
 def continue_agent(agent: YiemAgent) -> None:
@@ -103,7 +104,7 @@ def continue_agent(agent: YiemAgent) -> None:
         AgentStateError: where a run is going on, the history is empty, or there is nothing to answer.
         AgentStopped: where the agent was stopped.
     """
-    agent._core.go_on()
+    _core(agent).go_on()
 
 
 def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
@@ -114,7 +115,7 @@ def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
     Returns:
         False where nothing was running, or it was aborted already.
     """
-    return agent._core.abort(reason)
+    return _core(agent).abort(reason)
 
 
 def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:
@@ -130,4 +131,10 @@ def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[Age
     Raises:
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return agent._core.stop(timeout_s)
+    return _core(agent).stop(timeout_s)
+
+
+def _core(agent: Any) -> AgentCore:
+    if not isinstance(agent, YiemAgent):
+        raise TypeError(f"the agent comes first, and must be a YiemAgent, not {agent!r}")
+    return agent._core
