@@ -50,7 +50,8 @@ _STDERR = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser):
-    """Let the suite's own tests wait for less."""
+    """Let the suite's own tests wait for less, and the cases come from another folder."""
+    parser.addoption("--cases-dir", help="a folder of cases to drive in place of tests/cases")
     parser.addini("settle_s", "seconds that threads, children and sockets have to go", default="2")
 
 

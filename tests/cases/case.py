@@ -1,0 +1,103 @@
+"""A case: its files, what is expected of it, and what came of driving it."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cases import left
+from tests.cases.prose import NOTES
+
+METADATA = {"id", "theme", "kind", "inputs", "threads"}
+
+
+class Case:
+    """One case folder under way.
+
+    `problems` are where the library, or the runner, falls short; `left` is what another part of the library brings.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.expect = json.loads((folder / "expect.json").read_text(encoding="utf-8"))
+        self.id = self.expect.get("id", folder.name)
+        self.kinds = self.expect.get("kind", "").split("+")
+        self.problems = []
+        self.left = []
+        self._inputs = set(self.expect.get("inputs", ()))
+        self._driven = set(METADATA)
+
+    def left_whole(self):
+        """The part that brings all of this case, or None."""
+        kinds = [left.KINDS[kind] for kind in self.kinds if kind in left.KINDS]
+        theme = self.expect.get("theme")
+        return next(iter(kinds), None) or left.THEMES.get(theme)
+
+    def problem(self, where, problems):
+        """Note problems, each with its place."""
+        self.problems += [f"{where}: {problem}" for problem in problems]
+
+    def leave(self, what, part):
+        """Note what another part brings."""
+        entry = f"{what} ({part})"
+        if entry not in self.left:
+            self.left.append(entry)
+
+    def field(self, name, default=None):
+        """Take a field of the expectation; it counts as driven."""
+        self._driven.add(name)
+        return self.expect.get(name, default)
+
+    def has(self, name):
+        """Whether the expectation has a field."""
+        return name in self.expect
+
+    def inputs(self, suffix=""):
+        """The input files of the case's own folder with this suffix, those already driven too."""
+        names = sorted(self.expect.get("inputs", ()))
+        return [name for name in names if name.endswith(suffix) and "/" not in name]
+
+    def take(self, name):
+        """Take an input's bytes; it counts as driven."""
+        self._inputs.discard(name)
+        return (self.folder / name).read_bytes()
+
+    def data(self, name):
+        """Take an input as JSON."""
+        return json.loads(self.take(name))
+
+    def take_tools(self):
+        """The folder of tool files, or None; its files count as driven."""
+        self._inputs = {name for name in self._inputs if not name.startswith("tools/")}
+        folder = self.folder / "tools"
+        return folder if folder.is_dir() else None
+
+    def tool_inputs(self):
+        """The names of the tool files among the inputs, without folder and suffix."""
+        return [
+            name.removeprefix("tools/").removesuffix(".py")
+            for name in sorted(self.expect.get("inputs", ()))
+            if name.startswith("tools/") and name.endswith(".py")
+        ]
+
+    def finish(self):
+        """Note what nobody drove."""
+        for name, value in self.expect.items():
+            if name in self._driven or (isinstance(value, str) and value in NOTES):
+                continue
+            if "anthropic" in name:
+                self.leave(f"the field {name}", left.ANTHROPIC)
+            else:
+                self.problems.append(f"can't drive the field {name}: {json.dumps(value)[:200]}")
+        self.problems += [f"can't drive the input {name}" for name in sorted(self._inputs)]
+
+
+def for_openai(case, what, value):
+    """Take what a dict by API says about OpenAI; what it says about Anthropic is left to another part."""
+    if not isinstance(value, dict) or not any(
+        "openai" in key or "anthropic" in key for key in value
+    ):
+        return value
+    for key in value:
+        if "anthropic" in key:
+            case.leave(f"{what} for {key}", left.ANTHROPIC)
+    return next((value[key] for key in value if "openai" in key), None)
