@@ -175,7 +175,10 @@ def _takes_signal(mcp_server: McpServer) -> bool:
 
 
 def _definitions(mcp_server: McpServer, signal: AbortSignal) -> list[Mapping[str, Any]]:
-    """Give what a server says of its tools, page by page; each name once, unnamed ones left out."""
+    """Give what a server says of its tools, page by page; each name once, unnamed ones left out.
+
+    By name, since servers list in any order and prompt caches hold only where requests begin alike.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     words: tuple[Any, ...] = ("tools/list",)
     cursors: set[str] = set()
@@ -193,7 +196,7 @@ def _definitions(mcp_server: McpServer, signal: AbortSignal) -> list[Mapping[str
         cursors.add(str(cursor))
     else:
         logger.warning("the server's tools are listed up to page %d only", MAX_PAGES)
-    return list(found.values())
+    return [found[name] for name in sorted(found)]
 
 
 def _listed(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
