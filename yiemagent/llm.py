@@ -109,7 +109,7 @@ def stream_fn_of(llm_call: Any, format_msg_for_llm: FormatMsgForLlm | None = Non
         raise ConfigurationError(
             f"llm_call is a class; give an object of it: {llm_call.__name__}(…)"
         )
-    if inspect.iscoroutinefunction(llm_call):
+    if any(map(inspect.iscoroutinefunction, (llm_call, type(llm_call).__call__))):
         raise ConfigurationError("llm_call is a coroutine function; give a plain function")
     if not _is_stream_fn(llm_call):
         return adapt_llm_call(llm_call, format_msg_for_llm)

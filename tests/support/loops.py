@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -150,7 +150,7 @@ class Hold:
         """Hold nobody any more."""
         self._let_go.set()
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
