@@ -397,6 +397,15 @@ def test_proxy():
         assert proxy.requests[0].headers["proxy-authorization"] == "Basic dXNlcjp3b3Jk"
 
 
+def test_proxy_over_tls(certificate):
+    """A proxy may itself be reached over TLS."""
+    with ScriptedServer(Answer(b"by proxy"), tls=certificate) as proxy:
+        client = HttpClient(environ={"ALL_PROXY": proxy.url, "SSL_CERT_FILE": certificate[0]})
+
+        assert client.request("GET", "http://api.test/x").read() == b"by proxy"
+        assert proxy.requests[0].target == "http://api.test/x"
+
+
 def test_tls_proxy_refuses():
     """An https request asks its proxy for a tunnel; a refusal is an error that names neither path nor key."""
     with ScriptedServer(Answer(status=403)) as proxy:
