@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from yiemagent.coercion import Coercer, loads_json
 from yiemagent.errors import InvalidArguments
 from yiemagent.payload import thaw_json
-from yiemagent.schema import draft_of, sound_schema
+from yiemagent.schema import draft_of, sound_schema, without_reference
 
 __all__ = ["ArgumentChecker", "checker_for", "parse_arguments"]
 
@@ -160,12 +160,11 @@ class ArgumentChecker:
     """
 
     def __init__(self, schema: Mapping[str, Any], name: str = "") -> None:
-        self._schema, notes = sound_schema(schema)
-        self._validator: Any = None  # made at the first check, so that jsonschema loads then
-        self._arms: dict[int, Any] = {}
-        self._coercer = Coercer(self._schema, self._fits)
+        sound, notes = sound_schema(schema)
+        self._name = name
+        self._rules = _Rules(sound)
         if notes:
-            logger.warning("the schema of tool %r was made sound: %s", name, "; ".join(notes))
+            self._warn(notes)
 
     def check(self, args: dict[str, Any]) -> dict[str, Any]:
         """Give `args` coerced and with defaults; the same object where nothing was to change.
@@ -173,18 +172,45 @@ class ArgumentChecker:
         Raises:
             InvalidArguments: where they don't fit the schema; the text is for the model.
         """
+        rules = self._rules
         try:
-            value: dict[str, Any] = self._coercer.coerce(self._schema, args)
-            validator = self._root()
-            if not validator.is_valid(value):
-                raise InvalidArguments(_words(validator.iter_errors(value), self._schema))
+            return rules.check(args)
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
+        except rules.lost_reference as error:
+            # Where a schema has identifiers of its own, only following a reference shows that it leads nowhere.
+            sound, notes = without_reference(rules.schema, str(getattr(error, "ref", "")))
+            self._rules = _Rules(sound)
+            self._warn(notes)
+        return self.check(args)
+
+    def _warn(self, notes: list[str]) -> None:
+        logger.warning("the schema of tool %r was made sound: %s", self._name, "; ".join(notes))
+
+
+class _Rules:
+    """A sound schema at work; its validators are made at the first check, so that jsonschema loads then."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+        self.lost_reference: type[Exception] | tuple[()] = ()
+        self._validator: Any = None
+        self._arms: dict[int, Any] = {}
+        self._coercer = Coercer(schema, self._fits)
+
+    def check(self, args: dict[str, Any]) -> dict[str, Any]:
+        value: dict[str, Any] = self._coercer.coerce(self.schema, args)
+        validator = self._root()
+        if not validator.is_valid(value):
+            raise InvalidArguments(_words(validator.iter_errors(value), self.schema))
         return value
 
     def _root(self) -> Any:
         if self._validator is None:
-            self._validator = _validator(self._schema)
+            import referencing.exceptions
+
+            self.lost_reference = referencing.exceptions.Unresolvable
+            self._validator = _validator(self.schema)
         return self._validator
 
     def _fits(self, node: Any, value: Any) -> bool:

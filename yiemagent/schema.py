@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["draft_of", "plain_copy", "resolve_reference", "sound_schema"]
+__all__ = ["draft_of", "plain_copy", "resolve_reference", "sound_schema", "without_reference"]
 
 LATEST = 2020
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -29,6 +29,7 @@ _ONE = {
     "unevaluatedItems",
     "unevaluatedProperties",
 }
+_REFERENCES = {"$dynamicRef", "$recursiveRef", "$ref"}
 _LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _MAPS = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 
@@ -75,6 +76,7 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "enum": lambda value: isinstance(value, (list, tuple)),
     "exclusiveMaximum": _is_number,
     "exclusiveMinimum": _is_number,
+    "format": lambda value: isinstance(value, str),
     "maxContains": _is_count,
     "maxItems": _is_count,
     "maxLength": _is_count,
@@ -150,7 +152,7 @@ class _Sound:
                 self._keyword(sound, key, value, f"{where}/{key}")
             else:
                 self._drop(f"{where}/{key!r}", value)
-        self._translate(sound, node, where)
+        self._translate(sound, where)
         return sound
 
     def _keyword(self, sound: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -191,14 +193,16 @@ class _Sound:
         else:
             self._drop(where, value)
 
-    def _translate(self, sound: dict[str, Any], node: Mapping[Any, Any], where: str) -> None:
+    def _translate(self, sound: dict[str, Any], where: str) -> None:
         if self._draft > 4:
             for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
                 if isinstance(sound.get(key), bool):
                     self._exclusive(sound, key, bound, where)
         if self._draft == LATEST and isinstance(sound.get("items"), list):
-            sound["prefixItems"] = sound.pop("items")
-            if "additionalItems" in node and "additionalItems" in sound:
+            first = sound.pop("items")
+            if first:
+                sound["prefixItems"] = first
+            if "additionalItems" in sound:
                 sound["items"] = sound.pop("additionalItems")
             self._notes.append(f"{where}/items: a list is read as prefixItems")
 
@@ -230,6 +234,24 @@ def _drop_lost_references(root: dict[str, Any], notes: list[str]) -> None:
         if isinstance(reference, str) and resolve_reference(root, reference) is None:
             notes.append(f"$ref {reference!r} leads nowhere inside the schema and is left out")
             del node["$ref"]
+
+
+def without_reference(schema: dict[str, Any], reference: str) -> tuple[dict[str, Any], list[str]]:
+    """Give a sound schema without the references of this text; where none has it, without any.
+
+    Returns:
+        A new schema with fewer references, and each change in words.
+    """
+    copy: dict[str, Any] = plain_copy(schema)
+    notes: list[str] = []
+    referring = [node for node in _nodes(copy) if _REFERENCES & node.keys()]
+    lost = [node for node in referring if node.get("$ref") == reference]
+    for node in lost or referring:
+        found = sorted(_REFERENCES & node.keys())
+        notes += [f"{key} {node.pop(key)!r} leads nowhere and is left out" for key in found]
+    if not notes:  # it stands where only the validator looks
+        return {}, [f"a reference to {reference!r} leads nowhere, so nothing is checked"]
+    return copy, notes
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
