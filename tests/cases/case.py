@@ -80,7 +80,11 @@ class Case:
         ]
 
     def finish(self):
-        """Note what nobody drove."""
+        """Note what nobody drove; a case of which nothing was driven is none that passed."""
+        if self._driven == METADATA and not self._inputs.symmetric_difference(
+            self.expect.get("inputs", ())
+        ):
+            self.problems.append("can't drive anything of it")
         for name, value in self.expect.items():
             if name in self._driven or (isinstance(value, str) and value in NOTES):
                 continue

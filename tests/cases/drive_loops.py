@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 from tests.cases import prose
-from tests.cases.drive_streams import run_problems
+from tests.cases.drive_streams import CHECKS, run_problems
 from tests.cases.stage import (
     ANYTHING,
     Runs,
@@ -327,26 +327,21 @@ def _drive_sink(case, data, words, tools, runs):
 
 
 def _check_fields(case, stage):
-    for key in [key for key in case.expect if key in _FIELDS]:
+    for key in [key for key in case.expect if key in FIELDS]:
         case.problem(key, check_field(case, key, case.field(key), stage))
 
 
 def check_field(case, key, value, stage):
     """Say where what was driven does not fit a field of an expectation."""
-    if key not in _FIELDS:
+    if key not in FIELDS:
         return [f"can't drive the field {key}: {value!r}"]
-    return list(_FIELDS[key](value, stage))
+    return list(FIELDS[key](value, stage))
 
 
 def _final_text(expected, stage):
     answer = stage.answers[-1]
     if answer.text != expected:
         yield f"the answer is {answer.text!r} ({answer.stop_reason}, {answer.error_message})"
-
-
-def _count(expected, stage):
-    if len(stage.requests) != expected:
-        yield f"there were {len(stage.requests)} requests, expected {expected}"
 
 
 def _texts(expected, stage):
@@ -392,11 +387,18 @@ def _none(words, stage):
         yield f"failed: {failed or stage.results}"
 
 
-_FIELDS = {
-    "runs": run_problems,
+def _within(seconds, stage):
+    if stage.took_s[0] > seconds:
+        yield f"it took {stage.took_s[0]:.1f} s"
+
+
+FIELDS = {
+    **CHECKS,
+    "within_s": _within,
+    "returns_within_s": _within,
+    "run_stop": CHECKS["stop"],
     "tool_runs": run_problems,
     "final_text": _final_text,
-    "model_requests": _count,
     "tool_texts": _texts,
     "tool_text": _texts,
     "tool_result": lambda words, stage: prose.check("result", words, stage),

@@ -140,8 +140,8 @@ def _tools(case, runs, data):
 def _problems(case, stage, expected):
     problems = []
     for key, value in expected.items():
-        if key in _CHECKS:
-            problems += _CHECKS[key](value, stage)
+        if key in CHECKS:
+            problems += CHECKS[key](value, stage)
         elif key in {"ids", "events", "replay"}:
             problems += prose.check(key, value, stage) if value is not None else []
         elif key == "must_not":
@@ -186,7 +186,7 @@ def _mentions(expected, stage):
     )
 
 
-_CHECKS = {
+CHECKS = {
     "assistant": lambda expected, stage: assistant_problems(expected, stage.first),
     "runs": run_problems,
     "results_in_history": _results,

@@ -6,19 +6,12 @@ that can't be driven fails by its id; what is left to parts that are not built y
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.cases.case import Case
-from tests.cases.drive_http import drive_script, drive_waits
-from tests.cases.drive_loops import drive_loop, drive_tool_table
-from tests.cases.drive_requests import drive_history, drive_listings
-from tests.cases.drive_rows import drive_rows, drive_schemas
-from tests.cases.drive_streams import drive_body, drive_stream
-from tests.cases.drive_threads import drive_in_process
-from tests.cases.drive_tool_files import drive_steps, drive_tool_files
+from tests.cases.drive import drive
 from tests.cases.left import NOTED
 
 HERE = Path(__file__).resolve().parent
@@ -46,41 +39,6 @@ def test_case(case_folder, pytestconfig):
     """Every input of the case is driven, and all that is expected of it holds."""
     case = Case(case_folder)
     drive(case)
-    case.finish()
     pytestconfig.stash.setdefault(NOTED, []).extend(f"{case.id}: {entry}" for entry in case.left)
 
     assert not case.problems, "\n".join([case.id, *case.problems])
-
-
-def drive(case):
-    """Drive every input of a case, each by its form."""
-    if "threads" in case.kinds:
-        drive_in_process(case)
-        return
-    for name in case.inputs(".json"):
-        data = json.loads((case.folder / name).read_text(encoding="utf-8"))
-        if form := next((form for form in FORMS if form in data), None):
-            case.take(name)
-            FORMS[form](case, name, data)
-    for name in case.inputs():
-        if name.endswith((".sse", ".body")) and "http_script" not in case.kinds:
-            drive_stream(case, name)
-    if "loop" in case.kinds and case.tool_inputs() and not case.inputs(".json"):
-        drive_tool_table(case)
-    if "tool_files" in case.kinds and case.tool_inputs():
-        drive_tool_files(case)
-
-
-# How an input is driven, by a key that only inputs of its form have.
-FORMS = {
-    "choices": drive_body,
-    "history": drive_history,
-    "arguments": lambda case, _name, data: drive_rows(case, data),
-    "schemas": lambda case, _name, data: drive_schemas(case, data["schemas"]),
-    "listing_1": drive_listings,
-    "turns": drive_loop,
-    "calls": drive_loop,
-    "script": lambda case, _name, data: drive_script(case, data["script"]),
-    "good_body": lambda case, _name, data: drive_waits(case, data),
-    "steps": lambda case, _name, data: drive_steps(case, data),
-}
