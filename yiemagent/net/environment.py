@@ -40,6 +40,8 @@ class NetEnvironment:
         Raises:
             ConfigurationError: the proxy is of a kind that is not supported.
         """
+        if not self.proxies:
+            return None
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".")
         proxy = self.proxies.get(parts.scheme) or self.proxies.get("all")
