@@ -46,6 +46,10 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
 
+def _is_anchor(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_][-A-Za-z0-9._]*", value))
+
+
 def _is_pattern(value: Any) -> bool:
     try:
         re.compile(value)
@@ -65,8 +69,8 @@ def _is_type_name(value: Any) -> bool:
 
 
 _VALUES: dict[str, Callable[[Any], bool]] = {
-    "$anchor": lambda value: isinstance(value, str),
-    "$dynamicAnchor": lambda value: isinstance(value, str),
+    "$anchor": _is_anchor,
+    "$dynamicAnchor": _is_anchor,
     "$dynamicRef": lambda value: isinstance(value, str),
     "$id": lambda value: isinstance(value, str),
     "$ref": lambda value: isinstance(value, str),
@@ -182,6 +186,8 @@ class _Sound:
         if key == "type" and not _is_type(value):
             value = _lower_case(value)
         legal = _VALUES.get(key)
+        if key == "$id" and self._draft >= 2019 and "#" in str(value).rstrip("#"):
+            legal = _never  # a name inside the schema is an $anchor since then
         older = key in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(value, bool)
         if (
             legal is None
@@ -214,6 +220,11 @@ class _Sound:
     def _drop(self, where: str, value: Any) -> None:
         text = repr(value)
         self._notes.append(f"{where}: {text if len(text) < 60 else text[:57] + '...'} is left out")
+
+
+def _never(value: Any) -> bool:
+    del value
+    return False
 
 
 def _lower_case(value: Any) -> Any:
