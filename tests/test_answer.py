@@ -263,8 +263,10 @@ def test_a_call_that_broke_off_keeps_the_text_of_its_arguments():
     assert kept.id.startswith("call_")
     assert done.results == [
         (
-            "This call was not run: the answer that holds it failed "
-            "(the stream ended without a Done or Error event)",
+            (
+                "This call was not run: the answer that holds it failed "
+                "(the stream ended without a Done or Error event)"
+            ),
             True,
         )
     ]
@@ -326,7 +328,6 @@ def test_a_second_empty_answer_is_the_runs_error():
 
 def test_an_empty_answer_is_not_asked_for_again_after_an_abort():
     """An abort beside an empty answer ends the run."""
-
     asked = []
 
     def empty(_context, _options, signal):
