@@ -1,0 +1,272 @@
+"""Tool files: each load is a module of its own, and what goes wrong is told with path and line."""
+
+from __future__ import annotations
+
+import builtins
+import compileall
+import os
+import pickle
+import signal
+import sys
+import textwrap
+import threading
+import traceback
+
+import pytest
+
+from yiemagent.errors import ToolLoadError
+from yiemagent.tool_files import forget, load_file
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file into the folder."""
+
+    def write(name, text, encoding="utf-8"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(textwrap.dedent(text).encode(encoding))
+        return path.resolve()
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _modules_as_before():
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("yiemagent_tool_files_"):
+            del sys.modules[name]
+
+
+def load(path):
+    return load_file(path).given
+
+
+def failure(path):
+    with pytest.raises(ToolLoadError) as caught:
+        load_file(path)
+    error = caught.value
+    assert error.path == str(path)
+    assert str(error).startswith(str(path))
+    assert not [
+        name for name, module in sys.modules.items() if getattr(module, "__file__", "") == str(path)
+    ]
+    return error
+
+
+def test_get_tool_gives_what_a_file_is_for(write):
+    """The file is run and its get_tool() is called, once."""
+    path = write("one.py", "CALLS = []\ndef get_tool():\n    CALLS.append(1)\n    return CALLS\n")
+
+    assert load(path) == [1]
+
+
+def test_two_loads_never_meet(write):
+    """Each load has globals of its own, also of the same file."""
+    path = write("one.py", "SEEN = []\ndef get_tool():\n    SEEN.append(1)\n    return SEEN\n")
+    first, second = load(path), load(path)
+
+    assert first == second == [1]
+    assert first is not second
+
+
+def test_a_file_named_like_a_library_harms_nobody(write):
+    """`json.py` is a tool file like any other, and imports the real json."""
+    path = write("json.py", "import json\ndef get_tool():\n    return json\n")
+
+    assert load(path) is sys.modules["json"]
+    assert not hasattr(sys.modules["json"], "get_tool")
+
+
+def test_classes_of_a_file_work_as_anywhere(write):
+    """Dataclasses, type hints and pickling find the module under its name."""
+    path = write(
+        "typed-one.py",
+        """
+        from __future__ import annotations
+        import dataclasses, typing
+
+        @dataclasses.dataclass
+        class Row:
+            name: str
+            limit: typing.ClassVar[int] = 3
+
+        def get_tool():
+            return Row("x"), typing.get_type_hints(Row)
+        """,
+    )
+    row, hints = load(path)
+
+    assert pickle.loads(pickle.dumps(row)) == row
+    assert hints["name"] is str
+    assert type(row).__module__.endswith(".typed_one")
+    assert sys.modules[type(row).__module__].__file__ == str(path)
+
+
+def test_tracebacks_show_the_source(write):
+    """A traceback out of a tool's function shows the line of its file."""
+    get = load(
+        write(
+            "bad.py", "def fail():\n    raise ValueError('x')\ndef get_tool():\n    return fail\n"
+        )
+    )
+    with pytest.raises(ValueError) as caught:
+        get()
+
+    assert "raise ValueError('x')" in "".join(traceback.format_exception(caught.value))
+
+
+def test_helpers_beside_a_file_are_imported_relatively(write):
+    """Modules and packages of the folder are found, each load with its own; nothing gets onto sys.path."""
+    write("_shared.py", "WORDS = []\n")
+    write("_lib/__init__.py", "from .inner import VALUE\n")
+    write("_lib/inner.py", "from .._shared import WORDS\nVALUE = 7\nWORDS.append('inner')\n")
+    source = """
+        from . import _shared
+        from ._lib import VALUE
+
+        def get_tool():
+            return VALUE, _shared.WORDS
+        """
+    before = list(sys.path)
+    first, second = load(write("a.py", source)), load(write("b.py", source))
+
+    assert first == second == (7, ["inner"])
+    assert first[1] is not second[1]
+    assert sys.path == before
+
+
+def test_no_bytecode_is_read_or_written(write, tmp_path):
+    """What is run is the source as it is now, whatever a cache beside it says."""
+    path = write("one.py", "from ._h import V\ndef get_tool():\n    return 1, V\n")
+    helper = write("_h.py", "V = 1\n")
+    stamp = (1e9, 1e9)
+    for file in (path, helper):
+        os.utime(file, stamp)
+    compileall.compile_dir(tmp_path, quiet=1)
+    cached = sorted((tmp_path / "__pycache__").iterdir())
+    contents = [file.read_bytes() for file in cached]
+    path.write_text("from ._h import V\ndef get_tool():\n    return 2, V\n")
+    helper.write_text("V = 2\n")
+    for file in (path, helper):
+        os.utime(file, stamp)
+
+    assert load(path) == (2, 2)
+    assert [file.read_bytes() for file in cached] == contents
+    assert sorted((tmp_path / "__pycache__").iterdir()) == cached
+
+
+def test_whether_a_load_is_current_is_told_by_content(write):
+    """A change of the file or of a helper counts, a new time does not."""
+    helper = write("_h.py", "V = 1\n")
+    path = write("one.py", "from . import _h\ndef get_tool():\n    return 1\n")
+    loaded = load_file(path)
+    os.utime(path, (1, 1))
+    assert loaded.is_current()
+    helper.write_text("V = 2\n")
+    assert not loaded.is_current()
+    helper.unlink()
+
+    assert not loaded.is_current()
+
+
+def test_forgetting_removes_the_modules_of_one_load(write):
+    """File and helpers go from sys.modules, other loads stay, and functions go on."""
+    write("_h.py", "V = 1\n")
+    path = write(
+        "one.py",
+        "from . import _h\ndef value():\n    return _h.V\ndef get_tool():\n    return value\n",
+    )
+    one, other = load_file(path), load_file(path)
+    forget(one.package)
+
+    assert [name for name in sys.modules if name.startswith(f"{one.package}.")] == []
+    assert f"{other.package}._h" in sys.modules
+    assert one.given() == 1
+
+
+def test_the_encoding_is_what_the_coding_line_says(write):
+    """Latin-1 with its line, and UTF-8 with a byte order mark, are read."""
+    text = "# -*- coding: latin-1 -*-\nWORD = 'café'\ndef get_tool():\n    return WORD\n"
+
+    assert load(write("latin.py", text, "latin-1")) == "café"
+    assert (
+        load(write("bom.py", "WORD = 'café'\ndef get_tool():\n    return WORD\n", "utf-8-sig"))
+        == "café"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "words"),
+    [
+        ("x = 1\ndef get_tool(:\n", 2, "SyntaxError: "),
+        ("import module_that_is_not_there\n", 1, "module_that_is_not_there"),
+        ("import sys\nsys.exit(4)\n", 2, "SystemExit: 4"),
+        ("\nraise KeyboardInterrupt\n", 2, "KeyboardInterrupt"),
+        ("raise BaseException('odd')\n", 1, "BaseException: odd"),
+        ("def get_tool():\n    raise RuntimeError('no licence')\n", 2, "RuntimeError: no licence"),
+        ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
+        ("", None, "get_tool"),
+        ("get_tool = 5\n", None, "get_tool"),
+        ("async def get_tool():\n    return 1\n", None, "get_tool"),
+        ("from ._missing import x\n", 1, "_missing"),
+        ("from .one import x\nfrom ._bad import y\n", 1, "x"),
+        ("x = 'a\0'\n", 1, "null"),
+        ("# coding: no-such-code\n", None, "no-such-code"),
+    ],
+)
+def test_what_goes_wrong_is_told_with_its_line(write, source, line, words):
+    """Whatever a file raises is one error with path, line and reason, and leaves no module."""
+    error = failure(write("one.py", source))
+
+    assert error.line == line
+    assert words in error.reason
+
+
+def test_a_file_that_is_no_text_is_told_with_its_line(write):
+    """Bytes that are no UTF-8, without a coding line, are an encoding error of that line."""
+    error = failure(write("one.py", "x = 1\ny = 'café'\n", "latin-1"))
+
+    assert error.line == 2
+    assert "encoding" in error.reason
+
+
+def test_a_broken_helper_is_told_with_its_own_place(write):
+    """The line is that of the import, and the reason names the helper's line."""
+    helper = write("_bad.py", "x = 1\ndef f(:\n")
+    error = failure(write("one.py", "import sys\nfrom . import _bad\n"))
+
+    assert error.line == 2
+    assert f"{helper}, line 2" in error.reason
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path):
+    """A file that is gone is an error like any other."""
+    assert "FileNotFoundError" in failure(tmp_path.resolve() / "gone.py").reason
+
+
+def test_a_person_may_interrupt_a_load(write):
+    """Ctrl-C during a slow file leaves as KeyboardInterrupt, and no module stays."""
+    path = write(
+        "slow.py", "import builtins\nbuiltins.waiting_tool.set()\nbuiltins.endless_tool.wait()\n"
+    )
+    builtins.waiting_tool, builtins.endless_tool = threading.Event(), threading.Event()
+
+    def interrupt():
+        builtins.waiting_tool.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load_file(path)
+    finally:
+        thread.join()
+        del builtins.waiting_tool, builtins.endless_tool
+
+    assert not [
+        module for module in sys.modules.values() if getattr(module, "__file__", "") == str(path)
+    ]
