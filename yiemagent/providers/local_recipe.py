@@ -1,0 +1,493 @@
+"""How a very small model is brought to call tools and to answer truthfully: pure functions, no model in here.
+
+A model of 135 million parameters ignores tool definitions and invents. With this recipe it calls the right tool most of the time:
+- The prompt shows worked examples: the sentences of `AgentTool.examples` with the calls they ask for, and sentences that ask for
+  no tool. Their order is mixed (a regular order is copied as a pattern), and the nearest ones stand last once more.
+- Whether to call at all is decided by the probability of the first word of the choice (`call_chance`, `wants_tool`).
+- A call is constrained from its first token by the tools' JSON Schemas (`call_schema`). A property with `"x-copy": true` may
+  only be a piece of the user's own words; an optional enumeration is offered only where the words name one of its values.
+- The answer is made from the result alone, by example, and checked: a sentence with a number or a word that is neither in
+  the result nor in the question is not shown (`is_grounded`); then the result itself is, marked by `RESULT_MARK`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from yiemagent.context import LlmContext
+from yiemagent.messages import (
+    AssistantMessage,
+    LlmMessage,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+from yiemagent.streaming import new_call_id
+from yiemagent.tool import AgentTool
+
+__all__ = [
+    "RESULT_MARK",
+    "answer_context",
+    "call_chance",
+    "call_context",
+    "call_schema",
+    "chat_context",
+    "copy_spans",
+    "gate_grammar",
+    "is_grounded",
+    "last_question",
+    "marked_result",
+    "parse_call",
+    "pending_results",
+    "wants_tool",
+]
+
+RESULT_MARK = "[tool result] "
+NEAREST = 3
+EARLIER_CALLS = 2
+# Above which probability of a call a tool is called: the lower one where the question shares a telling word with a tool.
+# Fitted on some sixty sentences that are in no test.
+CALL_CHANCE = 0.3
+CALL_CHANCE_OF_KIN = 0.15
+
+# Sentences that ask for no tool; as many kinds as there are ways to be wrong about it.
+_CHAT_SENTENCES = (
+    "Hello!",
+    "What is the capital of Italy?",
+    "Write a poem about trees.",
+    "Thanks!",
+    "Who painted the Mona Lisa?",
+    "I feel great.",
+    "How do plants grow?",
+    "Tell me something funny.",
+)
+
+# Question, data and the sentence that answers with nothing but the data.
+_ANSWERS = (
+    (
+        "What is the time in Bogota?",
+        "Current time in Bogota: 2025-03-14 09:05 (UTC-05:00)",
+        "It is 09:05 in Bogota.",
+    ),
+    (
+        "How is the weather in Tunis today?",
+        "Weather in Tunis: clear sky, 21 °C, wind 6 km/h",
+        "The weather in Tunis is clear sky at 21 °C.",
+    ),
+    (
+        "What can you use?",
+        "Available tools:\n- send_mail: Mail — Send a mail to a person.\n- search: Search — Search the web.",
+        "I can use send_mail and search.",
+    ),
+    (
+        "Do I need boots in Riga?",
+        "Weather in Riga: heavy snow, -3 °C, wind 31 km/h",
+        "In Riga there is heavy snow at -3 °C.",
+    ),
+    (
+        "Can you tell me how late it is in Perth?",
+        "Current time in Perth: 2025-07-02 18:40 (AWST, UTC+08:00)",
+        "It is 18:40 in Perth.",
+    ),
+    (
+        "How many chairs are left?",
+        '{"item": "chairs", "left": 7}',
+        "There are 7 chairs left.",
+    ),
+)
+
+# Words that carry no claim: they may stand in any answer, never count as kin of a tool, and are never copied alone.
+_GLUE = frozenset(
+    """a about already also am an and any are as at available be been both but by can could current currently day did do
+    does for from give has have he hello her here hey hi his hour how i in is it its just know let like list live lives me
+    moment my need now of on or our please right say see she should show take tell than that the their them there these they
+    this those to today tomorrow tonight use want was we were what when where which who why will with would yes you your
+    """.split()  # noqa: SIM905 - a hundred quoted words are harder to read
+) - {"yes", "list", "need", "want"}
+_NOT_COPIED = _GLUE | frozenset(
+    """yes no list need want time weather temperature warm cold hot rain raining snow snowing sunny windy umbrella coat
+    late local tool tools friend sister brother good morning evening thank thanks write explain translate
+    """.split()  # noqa: SIM905 - as above
+)
+_JOINERS = frozenset("de da do del di la las los le of am an der den upon sur the al el".split())  # noqa: SIM905 - as above
+_WORD = re.compile(r"[^\W\d_][\w.'’-]*|\d[\w.:/-]*")
+_NUMBER = re.compile(r"(?<![\w.,:-])[-−]?\d+(?:[.,:]\d+)*")
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def _words(text: str) -> list[tuple[str, int, int]]:
+    """Give the words of a text with where they begin and end; a possessive 's is no part of one."""
+    found = []
+    for match in _WORD.finditer(text):
+        word = re.sub(r"['’]s$", "", match.group().rstrip(".'’-"))
+        found.append((word, match.start(), match.start() + len(word)))
+    return found
+
+
+def copy_spans(text: str) -> tuple[str, ...]:
+    """Give the pieces of a text that an argument may be copied from: names as a whole, longest first.
+
+    Names are told by their capitals ("Rio de Janeiro" is one). Where nothing is capitalised, every run of words that say
+    something counts, up to four of them.
+    """
+    words = _words(text)
+    names = tuple(dict.fromkeys(_names(text, words)))
+    if names:
+        return names
+    pieces: list[str] = []
+    for run in _runs(text, words):
+        for length in range(min(4, len(run)), 0, -1):
+            for first in range(len(run) - length + 1):
+                pieces.append(text[run[first][1] : run[first + length - 1][2]])
+    return tuple(dict.fromkeys(pieces))
+
+
+def _is_name(word: str) -> bool:
+    return word[0].isupper() and word.lower() not in _NOT_COPIED
+
+
+def _names(text: str, words: Sequence[tuple[str, int, int]]) -> Iterator[str]:
+    index = 0
+    while index < len(words):
+        if not _is_name(words[index][0]):
+            index += 1
+            continue
+        last = probe = index
+        while probe + 1 < len(words) and not text[words[probe][2] : words[probe + 1][1]].strip(" "):
+            probe += 1
+            if _is_name(words[probe][0]):
+                last = probe
+            elif words[probe][0] not in _JOINERS:
+                break
+        yield text[words[index][1] : words[last][2]]
+        index = last + 1
+
+
+def _runs(
+    text: str, words: Sequence[tuple[str, int, int]]
+) -> Iterator[list[tuple[str, int, int]]]:
+    run: list[tuple[str, int, int]] = []
+    for word in words:
+        apart = bool(run) and bool(text[run[-1][2] : word[1]].strip(" "))
+        if word[0].lower() in _NOT_COPIED or apart:
+            if run:
+                yield run
+            run = []
+        if word[0].lower() not in _NOT_COPIED:
+            run.append(word)
+    if run:
+        yield run
+
+
+def _stem(word: str) -> str:
+    word = word.lower()
+    for ending in ("ing", "y", "ed", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+def _telling(text: str, *, names: bool = False) -> set[str]:
+    """Give the stems of the words that say something; names of places and people only where asked."""
+    left_out = set() if names else {part for name in copy_names(text) for part in name.split()}
+    return {
+        _stem(word)
+        for word, _, _ in _words(text)
+        if word.lower() not in _GLUE and word not in left_out
+    }
+
+
+def copy_names(text: str) -> tuple[str, ...]:
+    """Give the names in a text, told by their capitals."""
+    return tuple(dict.fromkeys(_names(text, _words(text))))
+
+
+def _likeness(one: str, other: str) -> float:
+    """Tell how alike two sentences are, 0 to 1: shared words, those that say nothing counted for little."""
+    left, right = (
+        {_stem(w) for w, _, _ in _words(text)} - {_stem(n) for n in copy_names(text)}
+        for text in (one, other)
+    )
+
+    def weight(words: set[str]) -> float:
+        return sum(0.2 if word in _GLUE else 1.0 for word in words)
+
+    return weight(left & right) / (weight(left | right) or 1.0)
+
+
+# --- the call -----------------------------------------------------------------------------------------------------
+
+
+def call_context(
+    tools: Mapping[str, AgentTool], question: str, earlier: Iterable[tuple[str, ToolCall]] = ()
+) -> LlmContext:
+    """Give the prompt that both the gate and the call are asked with.
+
+    Args:
+        tools: what may be called.
+        question: the user's sentence.
+        earlier: questions of this conversation with the calls they led to, oldest first; the last two are shown.
+    """
+    reply = json.dumps({"name": _reply_word(tools)})
+    examples = [(sentence, reply) for sentence in _CHAT_SENTENCES]
+    for tool in tools.values():
+        examples += [
+            (sentence, _call_text(tool.name, arguments)) for sentence, arguments in _examples(tool)
+        ]
+    mixed = sorted(examples, key=lambda example: zlib.crc32(example[0].encode()))
+    nearest = sorted(mixed, key=lambda example: _likeness(example[0], question))[-NEAREST:]
+    past = [(said, _call_text(call.name, call.arguments)) for said, call in earlier]
+    lines = [f"- {tool.name}: {_first_sentence(tool.description)}" for tool in tools.values()]
+    system = "\n".join(
+        [
+            "Choose the tool for the user's message and copy its arguments from the message. Tools:",
+            *lines,
+            f"- {_reply_word(tools)}: talk to the user without a tool",
+        ]
+    )
+    return _few_shot(system, [*mixed, *past[-EARLIER_CALLS:], *nearest], question)
+
+
+def _few_shot(system: str, turns: Iterable[tuple[str, str]], question: str) -> LlmContext:
+    messages: list[LlmMessage] = []
+    for said, answered in turns:
+        messages += [UserMessage(said), AssistantMessage(answered)]
+    return LlmContext(system, (*messages, UserMessage(question)))
+
+
+def _examples(tool: AgentTool) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Give a tool's worked examples; one that takes nothing and has none is asked for in its own words."""
+    if tool.examples or tool.input_schema.get("required"):
+        return tool.examples
+    return ((tool.label + ".", {}), (_first_sentence(tool.description), {}))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0][:200]
+
+
+def _call_text(name: str, arguments: object) -> str:
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+def _reply_word(tools: Mapping[str, AgentTool]) -> str:
+    """Give the word for "no tool": one that no tool's name can be taken for."""
+    words = ("reply", "talk", "none", "chat")
+    free = [word for word in words if not any(name.startswith(word[:2]) for name in tools)]
+    return free[0] if free else "_no_tool"
+
+
+def call_schema(tools: Mapping[str, AgentTool], question: str) -> dict[str, Any]:
+    """Give the JSON Schema of a call of one of `tools` in answer to `question`."""
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"const": tool.name},
+                    "arguments": _arguments_schema(tool, question),
+                },
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+            for tool in tools.values()
+        ]
+    }
+
+
+def _arguments_schema(tool: AgentTool, question: str) -> dict[str, Any]:
+    schema = tool.input_schema
+    required = list(schema.get("required", ()))
+    shown = {name for _, arguments in tool.examples for name in arguments}
+    properties: dict[str, Any] = {}
+    for name, rule in schema.get("properties", {}).items():
+        offered = _property_schema(rule, question, is_required=name in required)
+        if offered is None or (tool.examples and name not in shown and name not in required):
+            continue  # what no example shows, a model this small only invents
+        properties[name] = offered
+        if offered is not rule and name not in required:
+            required.append(name)
+    rest = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+        **rest,
+    }
+
+
+def _property_schema(rule: Any, question: str, *, is_required: bool) -> Any:
+    """Give what a property may be: `rule` itself, a narrower rule that must be kept, or None where it is left out."""
+    if not isinstance(rule, Mapping):
+        return rule
+    if rule.get("x-copy") and "enum" not in rule:
+        spans = copy_spans(question)
+        return {"enum": list(spans)} if spans else {**rule, "x-copy": None} if is_required else None
+    if "enum" in rule and not is_required:
+        words = {word.lower() for word, _, _ in _words(question)}
+        named = [value for value in rule["enum"] if str(value).lower() in words]
+        return {"enum": named} if named else None
+    return rule
+
+
+def parse_call(text: str, tools: Mapping[str, AgentTool]) -> ToolCall | None:
+    """Give the call that the model wrote, or None where it is none (cut off by the limit)."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, Mapping) or value.get("name") not in tools:
+        return None
+    return ToolCall(new_call_id(), value["name"], value.get("arguments") or {})
+
+
+# --- the gate -----------------------------------------------------------------------------------------------------
+
+
+def gate_grammar(tools: Mapping[str, AgentTool]) -> str:
+    """Give the grammar (GBNF) of the beginning of a choice: a tool's name or the word for none."""
+    names = " | ".join(f'"{name}"' for name in (_reply_word(tools), *tools))
+    return f'root ::= "{{\\"name\\": \\"" ({names})'
+
+
+def call_chance(logprobs: Sequence[Mapping[str, Any]], tools: Mapping[str, AgentTool]) -> float:
+    """Give the probability of a call, 0 to 1, from the log probabilities of a gate's tokens.
+
+    Args:
+        logprobs: the OpenAI form: each token with its `top_logprobs`.
+        tools: as in `call_context`.
+    """
+    text = ""
+    for token in logprobs:
+        text += token["token"]
+        if re.match(r'\{\s*"name":\s*"\S', text):
+            alternatives = token["top_logprobs"]
+            reply = _mass(alternatives, [_reply_word(tools)])
+            call = _mass(alternatives, tools)
+            return call / (call + reply) if call + reply else 0.0
+    return 0.0
+
+
+def _mass(alternatives: Sequence[Mapping[str, Any]], names: Iterable[str]) -> float:
+    total = 0.0
+    for alternative in alternatives:
+        piece = alternative["token"].strip().strip('"')
+        if piece and any(name.startswith(piece) for name in names):
+            total += math.exp(alternative["logprob"])
+    return total
+
+
+def wants_tool(chance: float, tools: Mapping[str, AgentTool], question: str) -> bool:
+    """Whether a tool is called: a matter of probability, the bar lower where the question speaks of a tool's matter."""
+    kin = bool(_telling(question) & _matters(tools.values()))
+    return chance >= (CALL_CHANCE_OF_KIN if kin else CALL_CHANCE)
+
+
+def _matters(tools: Iterable[AgentTool]) -> set[str]:
+    words: set[str] = set()
+    for tool in tools:
+        words |= {_stem(part) for part in tool.name.split("_")} | _telling(tool.description)
+        for sentence, _ in tool.examples:
+            words |= _telling(sentence)
+    return words
+
+
+# --- the answer ---------------------------------------------------------------------------------------------------
+
+
+def answer_context(question: str, data: str) -> LlmContext:
+    """Give the prompt that asks for a sentence which answers `question` with `data`."""
+    turns = [(_task(asked, given), sentence) for asked, given, sentence in _ANSWERS]
+    system = "Answer the question in one short sentence. Use only the data."
+    return _few_shot(system, turns, _task(question, data))
+
+
+def _task(question: str, data: str) -> str:
+    return f"Question: {question}\nData: {data}"
+
+
+def is_grounded(answer: str, data: str, question: str) -> bool:
+    """Whether an answer says nothing beyond the data and something of it.
+
+    Every number must be in the data, every other word in the data, in the question or without a claim of its own; and a number
+    or a word of the data that the question did not bring must be in it.
+    """
+    known_numbers = _numbers(data)
+    numbers = _numbers(answer)
+    said, given, asked = (_telling(text, names=True) for text in (answer, data, question))
+    words = {word for word in said if not word[0].isdigit()}
+    if not numbers <= known_numbers or not words <= given | asked:
+        return False
+    return bool(numbers) or bool(words & (given - asked))
+
+
+def _numbers(text: str) -> set[str]:
+    """Give the numbers of a text; of a date and of a time the whole."""
+    return {found.replace("−", "-") for found in _NUMBER.findall(text)}
+
+
+def marked_result(data: str) -> str:
+    """Give a tool's result as it is shown in place of an answer."""
+    return RESULT_MARK + data
+
+
+# --- the conversation ---------------------------------------------------------------------------------------------
+
+
+def last_question(messages: Sequence[LlmMessage]) -> str:
+    """Give the text of the user's last message."""
+    return next((m.text for m in reversed(messages) if isinstance(m, UserMessage)), "")
+
+
+def pending_results(messages: Sequence[LlmMessage]) -> tuple[ToolResultMessage, ...]:
+    """Give the tool results at the end of a conversation, those that wait for an answer."""
+    results: list[ToolResultMessage] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolResultMessage):
+            break
+        results.append(message)
+    return tuple(reversed(results))
+
+
+def earlier_calls(messages: Sequence[LlmMessage]) -> list[tuple[str, ToolCall]]:
+    """Give the user's sentences with the calls that they led to, oldest first."""
+    found: list[tuple[str, ToolCall]] = []
+    question = ""
+    for message in messages:
+        if isinstance(message, UserMessage):
+            question = message.text
+        elif isinstance(message, AssistantMessage) and message.tool_calls and question:
+            found.append((question, message.tool_calls[0]))
+    return found
+
+
+def chat_context(context: LlmContext, max_chars: int) -> LlmContext:
+    """Give a conversation as plain talk: no tools, no calls, no more than fits.
+
+    Args:
+        context: the conversation; calls and results are left out, since the answers tell of them.
+        max_chars: how much text is kept; the newest messages are, and the system prompt.
+    """
+    left = max_chars - len(context.system_prompt)
+    kept: list[LlmMessage] = []
+    for message in reversed(context.messages):
+        if isinstance(message, ToolResultMessage) or not message.text.strip():
+            continue
+        left -= len(message.text)
+        if left < 0 and kept:
+            break
+        text = message.text if left >= 0 else message.text[left:]
+        kind = UserMessage if isinstance(message, UserMessage) else AssistantMessage
+        kept.append(kind((TextContent(text),)))
+    while len(kept) > 1 and isinstance(kept[-1], AssistantMessage):
+        kept.pop()
+    return LlmContext(context.system_prompt, tuple(reversed(kept)))
