@@ -502,3 +502,39 @@ def test_a_second_continue_is_refused():
 
         assert take_response(agent, 10).text == "ok"
         assert len(sink.of(ToolExecStartEvent)) == 0
+
+
+# -- a run costs what is new --
+
+
+def test_a_run_goes_on_with_what_earlier_requests_worked_out():
+    """Runs hand on the part of the history that is repaired already, so that none walks it again."""
+    with YiemAgent(ScriptedModel(default="fine")) as agent:
+        ask(agent, "one")
+        (first,) = agent._core._requests
+        ask(agent, "two")
+        (second,) = agent._core._requests
+
+    assert second is first
+    assert first.repairer._source[0].text == "one"
+
+
+def test_a_run_that_was_abandoned_hands_on_nothing():
+    """What an abandoned run holds is shared with no later run."""
+    release = threading.Event()
+    stuck = threading.Event()
+
+    def hang(context, signal):
+        stuck.set()
+        release.wait(30)
+        return "late"
+
+    with YiemAgent(ScriptedModel([hang, "fine"]), abort_grace_s=0.05) as agent:
+        run_agent(agent, "one")
+        assert stuck.wait(10)
+        abort_agent(agent)
+        take_response(agent, 10)
+
+        assert agent._core._requests == []
+        assert ask(agent, "two", timeout_s=10).text == "fine"
+        release.set()

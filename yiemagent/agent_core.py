@@ -19,6 +19,7 @@ from typing import Any, Literal
 import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
+from yiemagent.answer import Requests
 from yiemagent.channels import Channel, Doorbell
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
@@ -130,6 +131,9 @@ class AgentCore:
         self._thread: threading.Thread | None = None
         self._pid: int | None = None
         self._runs = itertools.count(1)
+        # What the last run's requests worked out, so that a run costs what is new. A run takes it out, so that one
+        # that was abandoned shares it with nobody; the next then begins anew.
+        self._requests: list[Requests] = []
         self._pool: DaemonPool | None = None
 
     # -- looking --
@@ -368,15 +372,19 @@ class AgentCore:
         )
 
         def work(run: Run) -> AssistantMessage:
+            requests = self._requests.pop() if self._requests else Requests()
             ports = LoopPorts(
                 stream_fn=self._stream_fn,
                 emit=run.emit,
                 pool=pool,
                 live_tools=self.store.snapshot,
                 prepare_context=self._prepared(run),
+                requests=requests,
             )
             context = AgentContext(state.system_prompt, state.messages, state.tools)
-            return run_loop(prompts, context, config, run.signal, ports)
+            answer = run_loop(prompts, context, config, run.signal, ports)
+            self._requests[:] = [requests]
+            return answer
 
         run = Run(
             work,

@@ -60,6 +60,7 @@ class LoopPorts:
         pool: runs the tool calls.
         live_tools: gives the tools on offer, asked once a turn; None: the context's own.
         prepare_context: shown the context of each request, gives the one to send; None sends it as it is.
+        requests: what earlier requests of the conversation worked out; this loop's alone while it runs.
     """
 
     stream_fn: StreamFn
@@ -67,6 +68,7 @@ class LoopPorts:
     pool: DaemonPool
     live_tools: Callable[[], Mapping[str, AgentTool]] | None = None
     prepare_context: Callable[[AgentContext], AgentContext] | None = None
+    requests: Requests = attrs.field(factory=Requests)
 
 
 def run_loop(
@@ -138,7 +140,6 @@ class _Loop:
     turn: int = 0
     latest: AssistantMessage | None = None
     new_messages: Transcript = attrs.field(factory=Transcript)
-    requests: Requests = attrs.field(factory=Requests)
 
     def run(self, prompts: Sequence[AgentMessage]) -> AssistantMessage:
         self.ports.emit(AgentStartEvent(self.config.session_id))
@@ -208,7 +209,7 @@ class _Loop:
             self.signal,
             emit=self.ports.emit,
             stream_fn=self.ports.stream_fn,
-            requests=self.requests,
+            requests=self.ports.requests,
         )
         self.latest = message
         self._add(message)
