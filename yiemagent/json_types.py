@@ -250,7 +250,11 @@ def _fields(kind: Any, hints: Mapping[str, Any]) -> Iterable[tuple[str, str, boo
     missing = dataclasses.MISSING
     if typing.is_typeddict(kind):
         for name in hints:
-            yield name, name, name in kind.__required_keys__, missing
+            qualifier = typing.get_origin(
+                hints[name]
+            )  # postponed annotations hide it from the class
+            required = name in kind.__required_keys__ and qualifier is not typing.NotRequired
+            yield name, name, required or qualifier is typing.Required, missing
     elif dataclasses.is_dataclass(kind):
         for field in dataclasses.fields(kind):
             if field.init:
