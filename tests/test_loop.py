@@ -440,7 +440,7 @@ def loop(model, *, live_tools=None, prepare_context=None, context=None, **config
             prepare_context=prepare_context,
         ),
     )
-    pool.shutdown(wait=False)
+    pool.shutdown()
     return answer, sink
 
 
@@ -689,7 +689,7 @@ def test_a_sink_sees_the_model_at_work():
     with Hold() as hold:
         told = []
         model = ScriptedModel([lambda *_: hold() or "fine"])
-        runner = threading.Thread(target=lambda: run(model, sinks=lambda e: told.append(e)))
+        runner = threading.Thread(target=lambda: run(model, sinks=told.append))
         runner.start()
         hold.wait()
         names = [type(event).__name__ for event in told]
