@@ -216,7 +216,7 @@ class _Door:
 
         def done() -> None:
             signal.release()
-            pool.shutdown(wait=False)
+            pool.shutdown()
             on_done()
 
         return Run(
