@@ -14,9 +14,18 @@ from hypothesis import strategies as st
 from yiemagent import openai_format
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError
-from yiemagent.messages import AssistantMessage, BashExecutionMessage, CustomMessage, ImageContent, LlmUsage, TextContent, ThinkingContent, ToolCall, ToolResultMessage, UserMessage
-from yiemagent.payload import FrozenDict
-from yiemagent.transcript import Transcript
+from yiemagent.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    CustomMessage,
+    ImageContent,
+    LlmUsage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
 from yiemagent.openai_format import (
     assistant_message,
     format_msg_for_llm,
@@ -28,7 +37,9 @@ from yiemagent.openai_format import (
     usage,
     user_message,
 )
+from yiemagent.payload import FrozenDict
 from yiemagent.tool import AgentTool
+from yiemagent.transcript import Transcript
 
 PNG = ImageContent("iVBORw0KGgo=", "image/png")
 

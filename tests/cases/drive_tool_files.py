@@ -145,7 +145,8 @@ def _modules(words, given):
     if words != "no module whose __file__ is one of the failed files":
         yield f"can't drive {words!r}"
     failed = {str(error.path) for error in given.store.load_errors}
-    for name, module in list(sys.modules.items()):
+    # A copy in one step: a tool that is collected meanwhile takes its module away.
+    for name, module in sys.modules.copy().items():
         if str(getattr(module, "__file__", None)) in failed:
             yield f"{name} is still there"
 
