@@ -65,23 +65,23 @@ def drop_in(tmp_path):
 
 
 @contextlib.contextmanager
-def started(server, *arguments, **options):
-    """A process of the command; it is ended with the block."""
+def started(server, *arguments, stdin=subprocess.DEVNULL, **variables):
+    """A process of the command, with further environment variables; it is ended with the block."""
     environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     environment |= {
         "OPENAI_BASE_URL": f"{server.url}/v1",
         "OPENAI_API_KEY": "sk-secret-of-the-test",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "",
+        **variables,
     }
     with subprocess.Popen(
         [sys.executable, "-m", "yiemagent", *arguments],
         env=environment,
-        stdin=options.pop("stdin", subprocess.DEVNULL),
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     ) as process:
         try:
             yield process
@@ -263,3 +263,31 @@ def test_a_reader_that_goes_away_ends_the_run_quietly():
 
     assert process.returncode == 141
     assert err == ""
+
+
+def test_a_model_that_was_not_pulled_is_one_line(tmp_path):
+    """With the default model and none pulled, or without what it needs, one line says what to run."""
+    with (
+        ScriptedServer(Answer()) as server,
+        started(server, "ask", "Hello", YIEMAGENT_CACHE=str(tmp_path)) as process,
+    ):
+        out, err = process.communicate(timeout=20)
+
+    assert process.returncode == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "yiemagent local pull" in err or "pip install 'yiemagent[local]'" in err
+
+
+def test_the_models_are_listed_without_the_extra(tmp_path):
+    """`yiemagent local list` needs neither network nor model."""
+    with (
+        ScriptedServer(Answer()) as server,
+        started(server, "local", "list", YIEMAGENT_CACHE=str(tmp_path)) as process,
+    ):
+        out, err = process.communicate(timeout=20)
+    first = out.splitlines()[0]
+
+    assert (process.returncode, err) == (0, "")
+    assert "(default)" in first
+    assert first.endswith("not pulled")

@@ -36,7 +36,7 @@ class LocalModel(Protocol):
 class Pull(Protocol):
     """Gets a model, unless it is there already."""
 
-    def __call__(self, name: str, *, progress: Progress) -> Path:
+    def __call__(self, name: str, /, *, progress: Progress) -> Path:
         """Give the model's file."""
 
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from yiemagent import __version__
 from yiemagent.cli.ask import add_ask, ask_command
+from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.terminal import OutputClosed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import ConfigurationError, YiemAgentError
 from yiemagent.llm import StreamFn
-from yiemagent.providers import OpenAIChat
+from yiemagent.providers import OpenAIChat, local, local_models
 
 __all__ = ["main"]
 
@@ -55,6 +56,8 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
         match options.command:
             case "ask":
                 return ask_command(options, terminal, sys.stdin or io.StringIO(), _model(options))
+            case "local":
+                return local_command(options, terminal, _local_parts())
             case _:
                 return tools_command(options, terminal)
     except (UsageProblem, ConfigurationError) as error:
@@ -71,6 +74,16 @@ def _model(options: argparse.Namespace) -> StreamFn | str:
     if options.no_stream and provider == "openai":
         return OpenAIChat(name, stream=False)
     return str(options.model)
+
+
+def _local_parts() -> LocalParts:
+    return LocalParts(
+        default=local_models.DEFAULT_MODEL,
+        models=local_models.catalogue(),
+        file=local_models.model_file,
+        pull=local_models.pull,
+        bench=lambda model: local.bench(model).rows(),
+    )
 
 
 _EXAMPLES = """\
@@ -96,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_ask(commands)
     add_tools(commands)
+    add_local(commands)
     return parser
 
 
