@@ -1,8 +1,8 @@
 """The process that the embedded model lives in; run as a script by its path, with nothing of the library in it.
 
-A process of its own, since a damaged model file, a processor without AVX2 or too little memory end a process that loads a
-model, and that must not be the user's. It reads one line of JSON from its standard input, answers with one line of JSON, and
-lives until its standard input ends: so it goes with the process that started it, however that one ends.
+A process of its own, since a damaged model file, a processor without AVX2 or too little memory may end a process that
+loads a model, and that must not be the user's. It reads one line of JSON from its standard input, answers with one line
+of JSON, and lives until its standard input ends: so it goes with the process that started it, however that one ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _main() -> None:
         return
     try:
         server = xllamacpp.Server(_parameters(xllamacpp, wish))
-    except Exception as error:  # noqa: BLE001 - of a foreign library; whatever it is goes to the starter as text
+    except Exception as error:  # of a foreign library; whatever it is goes to the starter as text
         _say(out, error="load", text=str(error))
         os._exit(1)
     _say(out, url=server.listening_address)
