@@ -1,0 +1,86 @@
+"""The error tree."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from yiemagent import errors
+from yiemagent.errors import (
+    AgentStateError,
+    AgentStopped,
+    ChannelFull,
+    DuplicateTool,
+    HttpError,
+    HttpTimeout,
+    LlmError,
+    RateLimitError,
+    ResponseTimeout,
+    ToolError,
+    ToolLoadError,
+    YiemAgentError,
+    error_text,
+)
+
+NAMES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [kind for kind in NAMES if inspect.isclass(kind)]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_is_one_of_ours(kind):
+    """All have one root, are documented, and survive pickling with their text."""
+    error = pickle.loads(pickle.dumps(kind("what is wrong")))
+
+    assert isinstance(error, YiemAgentError)
+    assert type(error) is kind
+    assert str(error) == "what is wrong"
+    assert inspect.getdoc(kind)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ToolLoadError("/t.py:3: bad", "/t.py", 3, "bad"),
+        HttpError("no", 503, True),
+        HttpTimeout("late", None, True),
+        LlmError("no", 500, True, 100),
+        RateLimitError("slow", 429, True, 2000),
+    ],
+)
+def test_facts_survive_pickling(error):
+    """Errors carry plain values only, so that they cross a process."""
+    again = pickle.loads(pickle.dumps(error))
+
+    assert vars(again) == vars(error)
+    assert str(again) == str(error)
+
+
+def test_errors_can_be_caught_by_their_kind():
+    """Stopped and full are states of the agent, time-outs are the standard library's too."""
+    assert issubclass(AgentStopped, AgentStateError)
+    assert issubclass(ChannelFull, AgentStateError)
+    assert issubclass(ResponseTimeout, TimeoutError)
+    assert issubclass(HttpTimeout, TimeoutError)
+    assert issubclass(DuplicateTool, ToolError)
+
+
+def test_a_load_error_has_a_bare_reason():
+    """Where none is given, the text is the reason."""
+    assert ToolLoadError("bad").reason == "bad"
+    assert ToolLoadError("t.py: bad", "t.py", None, "bad").reason == "bad"
+
+
+def test_any_exception_can_be_told():
+    """Class and words are one text, whatever the exception's own text does."""
+
+    class Nasty(Exception):
+        """Can't be printed."""
+
+        def __str__(self):
+            raise SystemExit
+
+    assert error_text(ValueError("x")) == "ValueError: x"
+    assert error_text(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert error_text(Nasty()) == "Nasty"
