@@ -676,7 +676,7 @@ def test_a_call_that_an_abort_meets_at_the_workers_door_never_runs():
         RecordingSink(),
         pool=pool,
     )
-    pool.shutdown()
+    pool.shutdown(wait=False)
 
     assert (seen, done.messages[0].text) == ([], ABORTED_TEXT)
 
@@ -684,12 +684,12 @@ def test_a_call_that_an_abort_meets_at_the_workers_door_never_runs():
 class FullPool(DaemonPool):
     """A pool whose threads can't be started, as when the system has no more."""
 
-    def _hire(self, task):
+    def _adjust_thread_count(self):
         raise RuntimeError("can't start new thread")
 
 
 def test_a_call_that_gets_no_thread_is_answered_and_never_runs():
-    """Where no thread can be had the call has an error result, and does not run."""
+    """Where no thread can be had the call has an error result, and does not run later by itself."""
     ran = []
     pool = FullPool("yiem-test-tool")
     done = execute_tool_calls(
@@ -700,10 +700,12 @@ def test_a_call_that_gets_no_thread_is_answered_and_never_runs():
         RecordingSink(),
         pool=pool,
     )
-    pool.shutdown()
+    waiting = pool._work_queue.get_nowait()
+    waiting.run()
+    pool.shutdown(wait=False)
 
     assert done.messages[0].text == "The call was not run: can't start new thread"
-    assert ran == []
+    assert (ran, waiting.future.done()) == ([], True)
 
 
 # -- who sees what --

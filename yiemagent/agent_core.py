@@ -466,7 +466,7 @@ class AgentCore:
         with self._gate:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown()
+            pool.shutdown(wait=False)
         self._output.close()
 
     def _take_left_over(self) -> tuple[AgentMessage, ...]:

@@ -216,7 +216,7 @@ class _Door:
 
         def done() -> None:
             signal.release()
-            pool.shutdown()
+            pool.shutdown(wait=False)
             on_done()
 
         return Run(
