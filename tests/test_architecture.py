@@ -33,6 +33,7 @@ FLOORS = {
     "abort": 2,
     "coercion": 2,
     "json_types": 2,
+    "plain_check": 2,
     "messages": 2,
     "tool_files": 2,
     "arguments": 3,

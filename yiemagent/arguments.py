@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from yiemagent.coercion import Coercer, loads_json
 from yiemagent.errors import InvalidArguments
 from yiemagent.payload import thaw_json
+from yiemagent.plain_check import plain_check
 from yiemagent.schema import draft_of, sound_schema, without_reference
 
 __all__ = ["ArgumentChecker", "checker_for", "parse_arguments"]
@@ -189,7 +190,7 @@ class ArgumentChecker:
 
 
 class _Rules:
-    """A sound schema at work; its validators are made at the first check, so that jsonschema loads then."""
+    """A sound schema at work; its validators are made, and jsonschema loads, when the short way does not do."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
@@ -197,8 +198,13 @@ class _Rules:
         self._validator: Any = None
         self._arms: dict[int, Any] = {}
         self._coercer = Coercer(schema, self._fits)
+        self._plain = plain_check(schema)
 
     def check(self, args: dict[str, Any]) -> dict[str, Any]:
+        if self._plain is not None:
+            plain = self._plain(args)
+            if plain is not None:
+                return plain
         value: dict[str, Any] = self._coercer.coerce(self.schema, args)
         validator = self._root()
         if not validator.is_valid(value):
