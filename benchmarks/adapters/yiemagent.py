@@ -1,0 +1,100 @@
+"""yiemagent: a live agent, with one sink that is told of every event."""
+
+from __future__ import annotations
+
+import workload
+from yiemagent import AgentTool, YiemAgent, run_agent, stop_agent, take_response
+from yiemagent.events import MessageUpdateEvent
+from yiemagent.messages import AssistantMessage, ToolCall
+from yiemagent.streaming import DoneEvent, TextDeltaEvent
+
+IMPORT = "from yiemagent import YiemAgent, ToolStore, load_tools, run_agent, take_response"
+FINAL = AssistantMessage(workload.FINAL)
+
+
+def model_of(script):
+    def stream(context, options, signal):
+        calls = script.next()
+        message = FINAL
+        if calls is not None:
+            content = tuple([ToolCall(c.id, c.name, c.args) for c in calls])
+            message = AssistantMessage(content, stop_reason="tool_use")
+        yield DoneEvent(message)
+
+    return stream
+
+
+_tools = {}
+
+
+def tool_of(definition):
+    """The same tool for every agent, as an application has it."""
+    kept = _tools.get(id(definition))
+    if kept is None:
+        function = definition.function
+        tool = AgentTool(
+            definition.name,
+            description=definition.description,
+            input_schema=definition.schema,
+            execute=lambda call_id, args, signal, on_partial_result: str(function(**args)),
+            parallel_tool_execute=True,
+        )
+        kept = _tools[id(definition)] = (definition, tool)
+    return kept[1]
+
+
+def build(script, tools):
+    count = [0]
+
+    def sink(_event):
+        count[0] += 1
+
+    return YiemAgent(
+        model_of(script),
+        system_prompt=workload.SYSTEM,
+        tools=[tool_of(t) for t in tools],
+        event_sink=sink,
+        max_turns=None,
+    )
+
+
+def run(agent):
+    run_agent(agent, workload.PROMPT)
+    return take_response(agent).text
+
+
+def close(agent):
+    stop_agent(agent)
+
+
+def client(url, model, tools):
+    from yiemagent.providers import OpenAIChat
+
+    seen = [0]
+
+    def sink(event):
+        if isinstance(event, MessageUpdateEvent):
+            piece = event.stream_event
+            if isinstance(piece, TextDeltaEvent):
+                seen[0] += len(piece.delta)
+
+    provider = OpenAIChat(model, base_url=url, api_key="x")
+    chosen = [tool_of(t) for t in tools]
+
+    def go():
+        seen[0] = 0
+        agent = YiemAgent(
+            provider,
+            system_prompt=workload.SYSTEM,
+            tools=chosen,
+            event_sink=sink,
+            max_turns=None,
+        )
+        run_agent(agent, workload.PROMPT)
+        answer = take_response(agent)
+        if answer.failed:
+            raise RuntimeError(answer.error_message)
+        stop_agent(agent)
+        return seen[0]
+
+    return go
