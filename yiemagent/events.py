@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
-from yiemagent.payload import FrozenDict
+from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.streaming import PartialMessage, StreamEvent, StreamNoticeEvent
 from yiemagent.tool import AgentToolResult
 
@@ -173,7 +173,7 @@ class NoticeEvent(Event):
     """Something a person may want to know; `message` says it in words."""
 
     message: str
-    details: Mapping[str, Any] = attrs.field(factory=FrozenDict)
+    details: Mapping[str, Any] = attrs.field(factory=FrozenDict, converter=freeze_json)
 
 
 @attrs.frozen

@@ -9,13 +9,15 @@ Notices may stand anywhere before the end. Where a provider collects a message p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 import attrs
 
+from yiemagent.coercion import loads_json
 from yiemagent.messages import (
     AssistantContent,
     AssistantMessage,
@@ -190,10 +192,6 @@ def new_call_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
 def tool_arguments(text: str) -> FrozenDict | str:
     """Give a call's arguments from their JSON text: an object where it is one, else the text as it came.
 
@@ -202,7 +200,7 @@ def tool_arguments(text: str) -> FrozenDict | str:
     if not text or text.isspace():
         return FrozenDict()
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = loads_json(text)
     except (ValueError, RecursionError):
         return text
     return FrozenDict(freeze_json(value)) if isinstance(value, dict) else text
@@ -235,8 +233,7 @@ def _own(call: ToolCall, seen: set[str]) -> ToolCall:
     return ToolCall(fresh, call.name, arguments, None, call.signature)
 
 
-# --- a message while it comes
-# ------------------------------------------------------------------------------------------
+# --- a message while it comes ----------------------------------------------------------------------------------------
 
 
 class PartialMessage:
@@ -272,15 +269,15 @@ class _Fold:
 
     def __init__(self) -> None:
         self.events: list[StreamEvent] = []
-        # The latest state: how many events are in it, the start, the blocks. Replaced whole and never changed, so that
-        # threads may race for it: a loser folds again what it could have taken.
-        self._state: tuple[int, StartEvent, tuple[AssistantContent, ...]] = (0, StartEvent(), ())
+        # The latest state: how many events are in it, the start, the blocks by index. Replaced whole and never changed,
+        # so that threads may race for it: a loser folds again what it could have taken.
+        self._state: tuple[int, StartEvent, dict[int, AssistantContent]] = (0, StartEvent(), {})
 
     def message(self, count: int) -> AssistantMessage:
         done, start, blocks = self._state
         if done > count:
-            done, start, blocks = 0, StartEvent(), ()
-        fresh = dict(enumerate(blocks))
+            done, start, blocks = 0, StartEvent(), {}
+        fresh = dict(blocks)
         pieces: dict[int, list[str]] = {}
         for event in self.events[done:count]:
             if isinstance(event, StartEvent):
@@ -292,10 +289,10 @@ class _Fold:
         for index, parts in pieces.items():
             if index in fresh:  # else its Start never came, and nobody knows what it is
                 fresh[index] = _longer(fresh[index], "".join(parts))
-        blocks = tuple(fresh[index] for index in sorted(fresh))
-        self._state = (count, start, blocks)
+        self._state = (count, start, fresh)
+        content = tuple([fresh[index] for index in sorted(fresh)])
         return AssistantMessage(
-            blocks, start.api, start.provider, start.model, timestamp=start.timestamp
+            content, start.api, start.provider, start.model, timestamp=start.timestamp
         )
 
 
@@ -338,8 +335,7 @@ def _longer(block: AssistantContent, more: str) -> AssistantContent:
             return block
 
 
-# --- partial JSON
-# -----------------------------------------------------------------------------------------------------
+# --- partial JSON ----------------------------------------------------------------------------------------------------
 
 
 def parse_partial_json(text: str) -> Any:
@@ -353,13 +349,15 @@ def parse_partial_json(text: str) -> Any:
     """
     closers: list[str] = []
     in_string = escaped = False
-    safe, safe_closers = 0, ""
+    last_escape = earlier_escape = -1
+    safe = 0  # behind it nothing opens or closes, so what is open at the end is open there
     for position, char in enumerate(text):
         if in_string:
             if escaped:
                 escaped = False
             elif char == "\\":
                 escaped = True
+                last_escape, earlier_escape = position, last_escape
             elif char == '"':
                 in_string = False
             continue
@@ -367,27 +365,35 @@ def parse_partial_json(text: str) -> Any:
             in_string = True
         elif char in "{[":
             closers.append("}" if char == "{" else "]")
-            safe, safe_closers = position + 1, "".join(reversed(closers))
+            safe = position + 1
         elif char in "}]":
             if closers:
                 closers.pop()
-            safe, safe_closers = position + 1, "".join(reversed(closers))
+            safe = position + 1
         elif char == ",":
-            safe, safe_closers = position, "".join(reversed(closers))
+            safe = position
     tail = "".join(reversed(closers))
-    for candidate in _candidates(text, tail, in_string=in_string):
-        value = _loads(candidate)
-        if value is not None:
-            return value
-    return _loads(text[:safe] + safe_closers) or {}
-
-
-def _candidates(text: str, tail: str, *, in_string: bool) -> Sequence[str]:
+    value = None
     if in_string:
-        cut = text[: text.rfind("\\")] if "\\" in text[-6:] else text
-        return (text + '"' + tail, cut + '"' + tail)
-    number_like = text[-1:].isalnum() or text[-1:] in {".", "+", "-"}
-    return () if number_like else (text + tail,)
+        value = _loads(text[: _string_end(text, last_escape, earlier_escape)] + '"' + tail)
+    elif not (text[-1:].isalnum() or text[-1:] in {".", "+", "-"}):
+        value = _loads(text + tail)
+    if value is None:
+        value = _loads(text[:safe] + tail)
+    return {} if value is None else value
+
+
+def _string_end(text: str, last_escape: int, earlier_escape: int) -> int:
+    """Where a string that is cut off may end: before an escape that goes on, or half a pair of surrogates."""
+    end = len(text)
+    last = text[last_escape:] if last_escape >= 0 else ""
+    if last == "\\" or (last.startswith("\\u") and len(last) < 6):
+        end, last_escape = last_escape, earlier_escape
+    is_half = last_escape >= 0 and _HIGH_SURROGATE.fullmatch(text[last_escape:end])
+    return last_escape if is_half else end
+
+
+_HIGH_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 
 def _loads(text: str) -> Any:

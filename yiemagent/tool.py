@@ -35,6 +35,14 @@ ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResu
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(_NAME.fullmatch(name))
+
+
+def _has_words(text: Any) -> bool:
+    return isinstance(text, str) and bool(text.strip())
+
+
 def _names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
@@ -64,7 +72,7 @@ class AgentToolResult:
 
 
 def _default_label(self: AgentTool) -> str:
-    return self.name.replace("_", " ").title()
+    return str(self.name).replace("_", " ").title()
 
 
 def _hints(hints: Mapping[str, Any] | None) -> FrozenDict:
@@ -136,11 +144,11 @@ class AgentTool:
     )
 
     def __attrs_post_init__(self) -> None:
-        if not _NAME.fullmatch(str(self.name)):
+        if not _is_name(self.name):
             raise ConfigurationError(
                 f"tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'"
             )
-        if not str(self.description or "").strip():
+        if not _has_words(self.description):
             raise ConfigurationError(
                 f"tool {self.name!r} needs a description: it is what the model chooses by"
             )
@@ -203,7 +211,7 @@ def as_tool_result(given: Any) -> AgentToolResult:
 
     Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and
     lists become JSON text, with the value itself as details where it is a dict; a generator or a set is the list of
-    what it gives; content blocks are content; anything else is its `str`.
+    what it gives; content blocks, texts among them, are content; anything else is its `str`.
     """
     if isinstance(given, (Iterator, set, frozenset)):
         given = list(given)
@@ -215,10 +223,16 @@ def as_tool_result(given: Any) -> AgentToolResult:
         return AgentToolResult(content_blocks(given))
     if isinstance(given, (bytes, bytearray)):
         return AgentToolResult(_bytes_text(bytes(given)))
-    if isinstance(given, (list, tuple)) and given and all(map(_is_block, given)):
-        return AgentToolResult(content_blocks(given))
+    if isinstance(given, (list, tuple)) and any(map(_is_block, given)):
+        return AgentToolResult(
+            [
+                item if _is_block(item) or isinstance(item, str) else _json_text(item)
+                for item in given
+            ]
+        )
     if isinstance(given, Mapping):
-        return AgentToolResult(_json_text(given), details=_json_value(given))
+        text = _json_text(given)
+        return AgentToolResult(text, details=_json_value(text))
     if isinstance(given, (list, tuple, int, float)):
         return AgentToolResult(_json_text(given))
     return AgentToolResult(str(given))
@@ -238,11 +252,17 @@ def _bytes_text(data: bytes) -> str:
 
 
 def _json_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON has not, a circle, too deep
+        return str(value)
 
 
-def _json_value(value: Any) -> Any:
-    return json.loads(_json_text(value))
+def _json_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _drop(_partial: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 from yiemagent.messages import AgentMessage
 
@@ -89,6 +89,9 @@ class Transcript(Sequence[AgentMessage]):
 
     def __hash__(self) -> int:
         return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Transcript, (tuple(self),)  # not the shared storage, which may hold more
 
     def __repr__(self) -> str:
         return f"Transcript({list(self)!r})"
