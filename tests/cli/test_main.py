@@ -6,12 +6,14 @@ import io
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
 import pytest
 
 import yiemagent
+from tests.support.http_server import ScriptedServer, json_answer
 from yiemagent.cli.main import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -63,6 +65,49 @@ def test_a_model_that_nobody_knows_ends_with_2(capsys):
     assert err.count("\n") == 1
     assert err.startswith("error: no provider 'nobody'")
     assert "openai" in err
+
+
+def test_a_model_that_cannot_be_fetched_ends_with_1(monkeypatch, capsys, tmp_path):
+    """A download that fails is one line and exit code 1, and leaves no file that looks like a model."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("YIEMAGENT_CACHE", str(tmp_path))
+    monkeypatch.setenv("HTTPS_PROXY", nobody)
+    monkeypatch.setenv("https_proxy", nobody)
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")
+    code = main(["local", "pull", "qwen2.5-0.5b"])
+    lines = capsys.readouterr().err.splitlines()
+
+    assert code == 1
+    assert lines[0].startswith("getting qwen2.5-0.5b: 491.4 MB")
+    assert lines[-1].startswith("error: ")
+    assert list(tmp_path.rglob("*.gguf")) == []
+
+
+@pytest.mark.parametrize("words", [["bench", "--model", "/none/x.gguf"], ["pull", "nobody"]])
+def test_a_local_model_that_nobody_knows_ends_with_2(words, capsys, monkeypatch, tmp_path):
+    """A name or file that is not there is one line and exit code 2, with the extra installed or without."""
+    monkeypatch.setenv("YIEMAGENT_CACHE", str(tmp_path))
+    code = main(["local", *words])
+    err = capsys.readouterr().err
+
+    assert code == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_a_server_without_streaming_is_asked_for_a_whole_answer(monkeypatch, capsys):
+    """With `--no-stream` an OpenAI-compatible server gets a request that is not streamed."""
+    message = {"role": "assistant", "content": "Hi."}
+    answer = json_answer({"model": "m", "choices": [{"message": message, "finish_reason": "stop"}]})
+    with ScriptedServer(answer) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        code = main(["ask", "--model", "openai:m", "--no-stream", "Hello"])
+        body = server.requests[0].json
+
+    assert (code, capsys.readouterr().out) == (0, "Hi.\n")
+    assert not body.get("stream")
 
 
 class Interrupted(io.StringIO):
