@@ -40,6 +40,7 @@ EXAMPLES = (
     ("How hot is it in Boston in Fahrenheit?", {"city": "Boston", "units": "fahrenheit"}),
     ("Is it snowing in Helsinki right now?", {"city": "Helsinki"}),
     ("Do I need a coat in Kuala Lumpur today?", {"city": "Kuala Lumpur"}),
+    ("How cold is it in Winnipeg?", {"city": "Winnipeg"}),
 )
 TIMEOUT_S = 20.0  # for each of the two requests
 

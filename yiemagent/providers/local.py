@@ -2,8 +2,8 @@
 
 A model that can call tools by itself is asked as any other ("native"). A very small one is asked with the recipe of
 `local_recipe`, in phases, each with a prompt of its own whose beginning stays warm in a slot of the server: whether a
-tool is called, the call, the answer from the tool's result, and plain talk. An answer from a result is held back until it
-is checked, half a second as a rule, and then given as the stream that it was; talk is streamed as it comes. After a
+tool is called, the call, the answer from the tool's result, and plain talk. An answer from a result is held back until
+it is checked, half a second as a rule, and then given as the stream that it was; talk is streamed as it comes. After a
 result the recipe's model answers: it makes one call for a question, unless `tool_choice` is "required".
 """
 
@@ -64,7 +64,7 @@ _CHARS_PER_TOKEN = 2.5  # fewer than there are in English, so that what is kept 
 class LocalModel:
     """Asks a model on this machine; it starts at the first question, and all agents of the process share it.
 
-    A `StreamFn`. Called with a request dict alone it is a plain `llm_call`: the model is asked as it is, with no recipe.
+    A `StreamFn`. Called with a request dict alone it is a plain `llm_call`: the model is asked without the recipe.
     Temperature and seed are fixed unless the request asks for others, so the same conversation has the same answer.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -229,28 +230,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 # --- one for each model and process ---------------------------------------------------------------------------------
 
-# Guards the table of servers; no server is started, waited for or stopped while it is held.
+# Guards the table of servers; no server is started, waited for or stopped while it is held. A fork takes it first, so that
+# the child finds it free.
 _lock = threading.Lock()
 _servers: dict[ServerSpec, LocalServer] = {}
-_hooked = False
 
 
 def server_for(spec: ServerSpec) -> LocalServer:
     """Give the server of this process for a model, started where there is none that can be asked."""
-    global _hooked
+    _hook_process()
     with _lock:
         server = _servers.get(spec)
         if server is not None and server.is_alive:
             return server
         dead, server = server, LocalServer(spec)
         _servers[spec] = server
-        hook, _hooked = not _hooked, True
     if dead is not None:
         dead.stop()
-    if hook:
-        atexit.register(stop_servers)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forget_servers)
     server.start()
     return server
 
@@ -264,11 +260,20 @@ def stop_servers() -> None:
         server.stop()
 
 
-def _forget_servers() -> None:
-    """Leave the parent's servers to it: a forked child starts its own."""
-    global _lock
-    _lock = threading.Lock()  # the parent's may be held by a thread that is not here
+@functools.cache
+def _hook_process() -> None:
+    """Have the end of the process and its forks told; done once."""
+    atexit.register(stop_servers)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_leave_to_parent
+        )
+
+
+def _leave_to_parent() -> None:
+    """Forget the parent's servers: a forked child starts its own."""
     servers = tuple(_servers.values())
     _servers.clear()
+    _lock.release()
     for server in servers:
         server.forget()

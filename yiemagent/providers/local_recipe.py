@@ -1,12 +1,13 @@
 """How a very small model is brought to call tools and to answer truthfully: pure functions, no model in here.
 
 A model of 135 million parameters ignores tool definitions and invents. With this recipe it calls the right tool:
-- The prompt shows worked examples: the sentences of `AgentTool.examples` with the calls they ask for, and sentences that
-  ask for no tool. Their order is mixed (a regular order is copied as a pattern: with "time, weather, time, weather" every
-  question after a time was one about the weather), and the nearest ones stand last once more.
+- The prompt shows worked examples: the sentences of `AgentTool.examples` with the calls they ask for, and sentences
+  that ask for no tool. Their order is mixed (a regular order is copied as a pattern: with "time, weather, time, weather"
+  what came after a time was always the weather), and the nearest ones stand last once more.
 - Whether to call at all is decided by the probability of the first word of the choice (`call_chance`, `wants_tool`).
-- A call is constrained from its first token by the tools' JSON Schemas (`call_schema`). A property with `"x-copy": true`
-  may only be a piece of the user's own words; an optional enumeration is offered only where they name one of its values.
+- A call is constrained from its first token by the tools' JSON Schemas (`call_schema`). A property with
+  `"x-copy": true` may only be a piece of the user's own words; an optional enumeration is offered only where they name
+  one of its values.
 - The answer is made from the result alone, by example, and checked: a sentence with a number or a word that is neither
   in the result nor in the question is not shown (`is_grounded`); the result itself is then, marked by `RESULT_MARK`.
 """
@@ -86,7 +87,7 @@ _ANSWERS = (
     ),
     (
         "What tools are there?",
-        "Available tools:\n- send_mail: Mail — Send a mail.\n- search: Search — Search the web.\n- read_file: Read — Read a file.",
+        "Available tools:\n- send_mail: Mail — Send a mail.\n- search: Search — Look it up.\n- read_file: Read — Read it.",
         "There are the tools send_mail, search and read_file.",
     ),
     (
@@ -437,11 +438,17 @@ def _matters(tools: Iterable[AgentTool]) -> set[str]:
 def answer_context(question: str, data: str) -> LlmContext:
     """Give the prompt that asks for a sentence which answers `question` with `data`."""
     nearest = max(
-        _ANSWERS, key=lambda example: _likeness(f"{example[0]} {example[1]}", f"{question} {data}")
+        _ANSWERS,
+        key=lambda known: _likeness(known[0], question) + _likeness(_head(known[1]), _head(data)),
     )
     turns = [(_task(asked, given), sentence) for asked, given, sentence in (*_ANSWERS, nearest)]
     system = "Answer the question in one short sentence. Use only the data."
     return _few_shot(system, turns, _task(question, data))
+
+
+def _head(data: str) -> str:
+    """Give what the data are about: what stands before the first colon."""
+    return data.partition(":")[0]
 
 
 def _task(question: str, data: str) -> str:
