@@ -230,8 +230,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 # --- one for each model and process ---------------------------------------------------------------------------------
 
-# Guards the table of servers; no server is started, waited for or stopped while it is held. A fork takes it first, so that
-# the child finds it free.
+# Guards the table of servers; no server is started, waited for or stopped while it is held. A fork takes it first, so
+# that the child finds it free.
 _lock = threading.Lock()
 _servers: dict[ServerSpec, LocalServer] = {}
 

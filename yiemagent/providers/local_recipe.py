@@ -2,8 +2,8 @@
 
 A model of 135 million parameters ignores tool definitions and invents. With this recipe it calls the right tool:
 - The prompt shows worked examples: the sentences of `AgentTool.examples` with the calls they ask for, and sentences
-  that ask for no tool. Their order is mixed (a regular order is copied as a pattern: with "time, weather, time, weather"
-  what came after a time was always the weather), and the nearest ones stand last once more.
+  that ask for no tool. Their order is mixed (a regular order is copied as a pattern: after "time, weather, time" came
+  the weather, whatever was asked), and the nearest ones stand last once more.
 - Whether to call at all is decided by the probability of the first word of the choice (`call_chance`, `wants_tool`).
 - A call is constrained from its first token by the tools' JSON Schemas (`call_schema`). A property with
   `"x-copy": true` may only be a piece of the user's own words; an optional enumeration is offered only where they name
@@ -87,7 +87,7 @@ _ANSWERS = (
     ),
     (
         "What tools are there?",
-        "Available tools:\n- send_mail: Mail — Send a mail.\n- search: Search — Look it up.\n- read_file: Read — Read it.",
+        "Available tools:\n- send_mail: Mail — Send a mail.\n- search: Search — Find it.\n- read_file: Read — Read.",
         "There are the tools send_mail, search and read_file.",
     ),
     (
@@ -530,7 +530,7 @@ def chat_context(context: LlmContext, max_chars: int) -> LlmContext:
         left -= len(message.text)
         if left < 0 and kept:
             break
-        text = message.text if left >= 0 else message.text[left:]
+        text = message.text if left >= 0 else message.text[-max(1, left + len(message.text)) :]
         kind = UserMessage if isinstance(message, UserMessage) else AssistantMessage
         kept.append(kind((TextContent(text),)))
     while len(kept) > 1 and isinstance(kept[-1], AssistantMessage):
