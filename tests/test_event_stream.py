@@ -425,6 +425,27 @@ def test_a_loop_works_inside_a_running_event_loop():
     assert asyncio.run(view()) == "fine"
 
 
+def test_an_interrupted_caller_leaves_an_aborted_run():
+    """An exception that comes while waiting is the caller's, and the run is aborted."""
+    told = []
+
+    def answer(_context, signal):
+        process_signal.pthread_kill(threading.main_thread().ident, process_signal.SIGINT)
+        heeding(None, signal)
+        told.append(signal.reason)
+        return "late"
+
+    sink = RecordingSink()
+    with pytest.raises(KeyboardInterrupt):
+        run_agent_loop(
+            "hi", AgentContext(), AgentLoopConfig(), sink, stream_fn=ScriptedModel([answer])
+        )
+    end = sink.wait_for(AgentEndEvent, WAIT_S)
+
+    assert (told, end.answer.stop_reason) == (["interrupted"], "aborted")
+    check_event_order(sink.events)
+
+
 INTERRUPT = """
 import sys, threading
 from yiemagent.config import AgentLoopConfig

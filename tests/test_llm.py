@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 
 import pytest
 
@@ -72,6 +73,19 @@ def test_a_plain_call_is_adapted(llm_call):
     assert isinstance(
         next(iter(adapted(CONTEXT, StreamOptions(), AbortSignal()))), (DoneEvent, ErrorEvent)
     )
+
+
+def test_a_callable_that_does_not_say_what_it_takes_is_a_plain_call():
+    """Without a signature to look at, one request is what a callable gets."""
+    adapted = stream_fn_of(operator.methodcaller("get", "answer", "hi"))
+
+    assert next(iter(adapted(CONTEXT, StreamOptions(), AbortSignal()))).message.text == "hi"
+
+
+def test_a_class_is_no_model():
+    """A class handed over instead of its object is named."""
+    with pytest.raises(ConfigurationError, match=r"give an object of it: Model\("):
+        stream_fn_of(Model)
 
 
 def test_a_provider_is_a_stream_fn_and_a_model_string_names_one():

@@ -492,6 +492,40 @@ def test_what_a_request_did_not_offer_is_an_unknown_tool():
     assert [request.system_prompt for request in model.requests] == ["other", "other"]
 
 
+def test_a_run_without_prompts_begins_with_follow_ups_on_an_answered_history():
+    """Where nothing else can be answered, what waits to join begins the run."""
+    sink = RecordingSink()
+    pool = DaemonPool("yiem-test-tool")
+    follow_ups = Queue("and?")
+    run_loop(
+        (),
+        AgentContext("", [UserMessage("q"), AssistantMessage("a")]),
+        AgentLoopConfig(get_follow_up_messages=follow_ups),
+        AbortSignal(),
+        LoopPorts(stream_fn=ScriptedModel(["fine"]), emit=sink, pool=pool),
+    )
+
+    assert [event.message.text for event in sink.of(MessageEndEvent)] == ["and?", "fine"]
+
+
+def test_a_context_with_the_same_tools_leaves_them_live():
+    """A compacted history alone does not end the life of a store."""
+    store = ToolStore()
+    register_tool(store, tool("live"))
+    model = ScriptedModel([calls(call("live")), "fine"])
+
+    def compact(turn, _signal):
+        register_tool(store, tool("new"))
+        return NextTurn(context=AgentContext("", [UserMessage("short")], turn.context.tools))
+
+    def change(turn, signal):
+        return compact(turn, signal) if turn.tool_results else None
+
+    loop(model, live_tools=store.snapshot, prepare_next_turn=change)
+
+    assert [list(request.tools) for request in model.requests] == [["live"], ["live", "new"]]
+
+
 # -- made answers --
 
 

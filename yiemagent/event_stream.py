@@ -166,7 +166,7 @@ def run_agent_loop(
     try:
         run.start()
         run.wait()
-    except BaseException:
+    except BaseException:  # a KeyboardInterrupt above all: nobody waits for the run any more
         run.signal.abort("interrupted")
         raise
     return run.new_messages
