@@ -207,7 +207,7 @@ DATA = "Weather in Bonn, Germany: light rain, -3 °C, wind 7 km/h"
     ],
 )
 def test_an_answer_holds_when_it_says_only_what_the_result_says(answer, holds):
-    """A number or word that is in neither result nor question fails, and so does an answer with nothing of the result."""
+    """A number or word that is in neither result nor question fails, as does an answer with nothing of the result."""
     assert recipe.is_grounded(answer, DATA, "Is it cold in Bonn?") is holds
 
 

@@ -26,7 +26,15 @@ from yiemagent.abort import AbortSignal
 from yiemagent.errors import ConfigurationError, LlmConnectionError
 from yiemagent.net.http import HttpClient
 
-__all__ = ["LocalServer", "ServerSpec", "check_extra", "server_for", "stop_servers", "thread_count"]
+__all__ = [
+    "LocalServer",
+    "ServerSpec",
+    "check_extra",
+    "server_for",
+    "stop_servers",
+    "thread_count",
+    "why_not_started",
+]
 
 _SCRIPT = pathlib.Path(__file__).with_name("local_server.py")
 _MISSING = "the embedded model needs: pip install 'yiemagent[local]'"
@@ -199,10 +207,12 @@ class LocalServer:
         answer: dict[str, Any] = json.loads(line) if line else {}
         if "url" in answer:
             return str(answer["url"])
-        raise ConfigurationError(_why(self.spec.path, answer, None if answer else process.wait()))
+        raise ConfigurationError(
+            why_not_started(self.spec.path, answer, None if answer else process.wait())
+        )
 
 
-def _why(path: pathlib.Path, answer: dict[str, Any], exit_code: int | None) -> str:
+def why_not_started(path: pathlib.Path, answer: dict[str, Any], exit_code: int | None) -> str:
     """Say in one line why a server did not start."""
     if answer.get("error") == "import":
         return f"{_MISSING} ({answer['text']})"
