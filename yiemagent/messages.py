@@ -155,11 +155,11 @@ class ThinkingContent:
 
 
 def _freeze_arguments(arguments: Any) -> FrozenDict | str:
-    if isinstance(arguments, str):
+    if isinstance(arguments, (FrozenDict, str)):
         return arguments
     if arguments is None:
         return FrozenDict()
-    if isinstance(arguments, Mapping):
+    if isinstance(arguments, (dict, Mapping)):
         return cast("FrozenDict", freeze_json(arguments))
     raise TypeError(f"arguments must be a mapping or the model's text, not {arguments!r}")
 
@@ -197,7 +197,7 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
     """
     if isinstance(content, str):
         return (TextContent(content),)
-    if isinstance(content, tuple) and all(isinstance(block, _BLOCKS) for block in content):
+    if isinstance(content, tuple) and _KINDS.issuperset(map(type, content)):
         return content
     if isinstance(content, _BLOCKS):
         return (content,)
@@ -213,6 +213,7 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
 
 
 _BLOCKS = (TextContent, ImageContent, ThinkingContent, ToolCall)
+_KINDS = frozenset(_BLOCKS)
 
 
 def content_text(blocks: Iterable[Any]) -> str:

@@ -61,14 +61,19 @@ def _hashable(value: Any) -> Any:
         return id(value)
 
 
+# Told by their class, before anything that costs more: most of a payload is of these.
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_UNCHANGED = _SCALARS | {FrozenDict, FrozenList}
+
+
 def freeze_json(value: Any) -> Any:
     """Give `value` with every dict and list in it read-only; values of other kinds stay the objects they are.
 
     A payload that is read-only already is given back as it is.
     """
-    if isinstance(value, (FrozenDict, FrozenList)):
+    if value.__class__ in _UNCHANGED:
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return FrozenDict({key: freeze_json(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         return FrozenList([freeze_json(item) for item in value])
@@ -77,6 +82,8 @@ def freeze_json(value: Any) -> Any:
 
 def thaw_json(value: Any) -> Any:
     """Give a plain private copy of a payload: dicts and lists anew, other values the objects they are."""
+    if value.__class__ in _SCALARS:
+        return value
     if isinstance(value, dict):
         return {key: thaw_json(item) for key, item in value.items()}
     if isinstance(value, list):

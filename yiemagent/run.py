@@ -33,7 +33,7 @@ from yiemagent.messages import (
 )
 from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
-from yiemagent.state import AgentState, reduce
+from yiemagent.state import AgentState, StateFold
 
 __all__ = ["EventSink", "Run"]
 
@@ -93,7 +93,6 @@ class Run:
         self.id = uuid4().hex
         self.name = name
         self.signal = signal or AbortSignal()
-        self.state = state
         self.answer: AssistantMessage | None = None
         self.dropped = 0
         self._work = work
@@ -111,6 +110,7 @@ class Run:
         self._closed = False
         self._sequence = 0
         self._progress = Progress(tuple(prompts))
+        self._fold = StateFold(state)
         # The event being told, and which sink has it; -1: none yet. None: nothing is being told.
         self._delivering: tuple[Event, int] | None = None
         # Guarded by the order lock: what is emitted while a sink of the same thread is being told of something.
@@ -149,6 +149,11 @@ class Run:
         return self._done.is_set()
 
     @property
+    def state(self) -> AgentState:
+        """The state that the events so far lead to."""
+        return self._fold.state
+
+    @property
     def new_messages(self) -> tuple[AgentMessage, ...]:
         """What the run added to the history so far, oldest first."""
         return tuple(self._progress.new)
@@ -179,11 +184,12 @@ class Run:
         the run; on other threads the event is dropped.
         """
         with self._order:
-            self._later.append(event)
             if self._emitting:  # a sink called back: all sinks get what it was told of first
+                self._later.append(event)
                 return
             self._emitting = True
             try:
+                self._emit_one(event)
                 while self._later:
                     self._emit_one(self._later.popleft())
             finally:
@@ -206,7 +212,7 @@ class Run:
             self._sequence += 1
             stamp(event, self._sequence, self.id, time.time())
             self._progress.take(event)
-            self.state = reduce(self.state, event)
+            self._fold.take(event)
             self._delivering = (event, -1)
         self._watch(event)
         return True
@@ -214,9 +220,8 @@ class Run:
     def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:
         """Call the sinks from `first` on, except `skip`, as long as the run is `owner`'s."""
         failed: list[tuple[int, BaseException]] = []
-        for index in range(first, len(self._sinks)):
-            sink = self._sinks[index]
-            if sink is None or index == skip:
+        for index, sink in enumerate(self._sinks):
+            if sink is None or index < first or index == skip:
                 continue
             with self._gate:
                 if self._owner is not owner:

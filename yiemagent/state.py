@@ -17,9 +17,9 @@ from yiemagent.events import (
 )
 from yiemagent.messages import AgentMessage, LlmModel
 from yiemagent.tool import AgentTool
-from yiemagent.transcript import Transcript, transcript
+from yiemagent.transcript import transcript
 
-__all__ = ["AgentState", "reduce"]
+__all__ = ["AgentState", "StateFold", "reduce"]
 
 
 @attrs.frozen
@@ -47,39 +47,56 @@ class AgentState:
 
 def reduce(state: AgentState, event: Event) -> AgentState:
     """Give the state that `event` leads to; the same object where it changes nothing."""
-    match event:
-        case MessageEndEvent():
-            history = transcript(state.messages).append(event.message)
-            return _with(state, messages=history)
-        case ToolExecStartEvent():
-            return _with(state, pending=state.pending_tool_calls | {event.tool_call_id})
-        case ToolExecEndEvent():
-            return _with(state, pending=state.pending_tool_calls - {event.tool_call_id})
-        case AgentStartEvent():
-            return attrs.evolve(state, active_run=True, error_message=None)
-        case AgentEndEvent():
-            answer = event.answer
-            message = answer.error_message if answer.failed else None
-            return attrs.evolve(
-                state, active_run=False, error_message=message, pending_tool_calls=frozenset()
-            )
-        case _:
-            return state
+    fold = StateFold(state)
+    fold.take(event)
+    return fold.state
 
 
-def _with(
-    state: AgentState,
-    *,
-    messages: Transcript | None = None,
-    pending: frozenset[str] | None = None,
-) -> AgentState:
-    # By hand: these run several times a turn, and `attrs.evolve` costs twice as much.
-    return AgentState(
-        state.system_prompt,
-        state.model,
-        state.tools,
-        state.messages if messages is None else messages,
-        state.pending_tool_calls if pending is None else pending,
-        state.active_run,
-        state.error_message,
-    )
+class StateFold:
+    """A state that goes along with events: taking one is cheap, and a state is made when somebody asks.
+
+    One thread at a time takes events; any thread may ask.
+    """
+
+    __slots__ = ("_latest", "_parts")
+
+    def __init__(self, state: AgentState) -> None:
+        # What a run changes: the history, the calls under way, whether it is going on, and the error. This tuple, and
+        # the state with the parts that it was made of, are replaced whole: no reader sees half a change.
+        self._parts = (
+            transcript(state.messages),
+            state.pending_tool_calls,
+            state.active_run,
+            state.error_message,
+        )
+        self._latest = (state, self._parts)
+
+    def take(self, event: Event) -> None:
+        """Go along with an event."""
+        messages, pending, active, error = self._parts
+        match event:
+            case MessageEndEvent():
+                messages = messages.append(event.message)
+            case ToolExecStartEvent():
+                pending |= {event.tool_call_id}
+            case ToolExecEndEvent():
+                pending -= {event.tool_call_id}
+            case AgentStartEvent():
+                active, error = True, None
+            case AgentEndEvent():
+                pending, active = frozenset(), False
+                error = event.answer.error_message if event.answer.failed else None
+            case _:
+                return
+        self._parts = (messages, pending, active, error)
+
+    @property
+    def state(self) -> AgentState:
+        """The state that the events so far lead to; the same object until one changes something."""
+        parts = self._parts
+        state, made_of = self._latest
+        if parts is not made_of:
+            state = AgentState(state.system_prompt, state.model, state.tools, *parts)
+            self._latest = (state, parts)
+        return state
+
