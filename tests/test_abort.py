@@ -221,6 +221,27 @@ def test_no_deadline_never_ends():
     assert not deadline.expired
 
 
+@pytest.mark.parametrize("limit", [float("inf"), 1e300, threading.TIMEOUT_MAX])
+def test_a_limit_beyond_all_waits_is_a_wait_that_long(limit):
+    """What remains is never more than a lock can wait for."""
+    lock = threading.Lock()
+
+    assert lock.acquire(timeout=Deadline(limit).remaining_s())
+    assert not Deadline(limit).expired
+
+
+def test_a_wait_takes_any_number_as_its_limit():
+    """A limit below zero is over at once, and one without end is no limit."""
+    signal = AbortSignal()
+    assert not signal.wait(-1)
+    waiter = threading.Thread(target=lambda: signal.wait(float("inf")))
+    waiter.start()
+    signal.abort()
+    waiter.join()
+
+    assert signal.wait(float("inf"))
+
+
 @given(st.floats(0, 1e6), st.lists(st.floats(0, 1e5), max_size=10))
 def test_a_deadline_only_gets_nearer(limit, steps):
     """Whatever time passes, what remains shrinks, and it is expired exactly when nothing remains."""

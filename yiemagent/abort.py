@@ -87,7 +87,7 @@ class AbortSignal:
         woken: SimpleQueue[None] = SimpleQueue()
         remove = self.add_callback(lambda: woken.put(None))
         try:
-            woken.get(timeout=timeout_s)
+            woken.get(timeout=Deadline(timeout_s).remaining_s())
         except Empty:
             return self.aborted
         finally:
@@ -155,10 +155,10 @@ class Deadline:
         self._ends_at = None if timeout_s is None else clock() + timeout_s
 
     def remaining_s(self) -> float | None:
-        """Seconds left, never below 0; None where there is no limit."""
+        """Seconds left, never below 0 and never more than a wait can take; None where there is no limit."""
         if self._ends_at is None:
             return None
-        return max(0.0, self._ends_at - self._clock())
+        return min(max(0.0, self._ends_at - self._clock()), threading.TIMEOUT_MAX)
 
     @property
     def expired(self) -> bool:
