@@ -416,6 +416,35 @@ def test_ctrl_c_in_ask_aborts_its_run():
     assert done.stdout.strip() == "aborted", done.stderr
 
 
+def test_ctrl_c_while_a_message_is_sent():
+    """An ask that is interrupted just after its message was put in leaves no run that nobody waits for."""
+    done = script(
+        """
+    from yiemagent.channels import Channel
+    from yiemagent.streaming import ErrorEvent
+
+    def model(context, options, abort):
+        abort.wait()
+        yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message="aborted"))
+
+    def interrupt(frame, event, argument):
+        if event == "return":
+            raise KeyboardInterrupt
+        return interrupt if frame.f_code is Channel.put.__code__ else None
+
+    agent = YiemAgent(model)
+    sys.settrace(interrupt)
+    try:
+        ask(agent, "go")
+    except KeyboardInterrupt:
+        sys.settrace(None)
+        print("interrupted", stop_agent(agent))
+    """
+    )
+
+    assert done.stdout.strip() == "interrupted ()", done.stderr
+
+
 FORK = """
     def child(work):
         pid = os.fork()

@@ -221,6 +221,17 @@ def test_a_timed_out_ask_that_has_begun_goes_on():
             take_response(agent, 0.01)
 
 
+def test_a_time_limit_may_be_infinite():
+    """An infinite time limit is one that never ends, in every verb that takes one."""
+    endless = float("inf")
+    agent = YiemAgent(ScriptedModel(["one", "two"]))
+    run_agent(agent, "first", timeout_s=endless)
+
+    assert take_response(agent, endless).text == "one"
+    assert ask(agent, "second", timeout_s=endless).text == "two"
+    assert stop_agent(agent, timeout_s=endless) == ()
+
+
 # -- steering and follow-ups --
 
 

@@ -191,19 +191,20 @@ class AgentCore:
         reply = entry.reply = _Reply()
         try:
             self._put(entry, reserve=False, timeout_s=timeout_s)
+            if reply.wait(deadline.remaining_s()):
+                return reply.take()
         except ChannelFull as error:
             raise ResponseTimeout(
                 f"no place came free within {timeout_s} s; nothing was sent"
             ) from error
-        try:
-            if reply.wait(deadline.remaining_s()):
-                return reply.take()
-        except BaseException:
+        except BaseException:  # a KeyboardInterrupt above all, which may come between any two steps
             if not self._take_back(entry):
                 entry.signal.abort("interrupted")
             raise
         if self._take_back(entry):
             raise ResponseTimeout(f"no answer within {timeout_s} s; the message was taken back")
+        if reply.wait(0):  # it came at the last moment
+            return reply.take()
         raise ResponseTimeout(
             f"no answer within {timeout_s} s; the run goes on and its answer will be in the history"
         )
@@ -259,7 +260,7 @@ class AgentCore:
         if thread is None:
             self._output.close()
         else:
-            thread.join(timeout_s)
+            thread.join(Deadline(timeout_s).remaining_s())
             if thread.is_alive():
                 self.abort("the agent was stopped")
                 thread.join()
