@@ -118,7 +118,7 @@ class _Answer:
     emit: Emit
     model: str
     started: bool = False
-    partial: PartialMessage = attrs.field(factory=PartialMessage.first)
+    partial: PartialMessage | None = None
     final: AssistantMessage | None = None
 
     def take(self, event: Any) -> bool:
@@ -131,7 +131,7 @@ class _Answer:
             return False
         if not isinstance(event, _PIECES):
             raise BadResponseError(f"the stream gave {event!r}, which is no stream event")
-        self.partial = self.partial.add(event)
+        self.partial = (self.partial or PartialMessage.first()).add(event)
         if isinstance(event, StartEvent):
             self._start(self.partial.build())
             return False
@@ -147,7 +147,7 @@ class _Answer:
 
     def end(self, text: str, signal: AbortSignal) -> None:
         """End the answer with what came of it."""
-        so_far = self.partial.build()
+        so_far = (self.partial or PartialMessage.first()).build()
         reason: StopReason = "aborted" if signal.aborted else "error"
         self.final = attrs.evolve(
             so_far, model=so_far.model or self.model, stop_reason=reason, error_message=text
@@ -159,8 +159,24 @@ class _Answer:
             self.end("the stream ended without a Done or Error event", signal)
         final = _marked_if_empty(with_own_ids(cast("AssistantMessage", self.final)))
         if not self.started:
-            self._start(attrs.evolve(final, content=(), usage=None))
+            self._start(_empty(final))
         return final
+
+
+def _empty(message: AssistantMessage) -> AssistantMessage:
+    """Give a message as it was when it began; by hand, since every answer that comes whole needs it."""
+    return AssistantMessage(
+        (),
+        message.api,
+        message.provider,
+        message.model,
+        None,
+        message.stop_reason,
+        message.raw_stop_reason,
+        message.error_message,
+        message.response_id,
+        message.timestamp,
+    )
 
 
 _PIECES = (

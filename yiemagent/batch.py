@@ -26,7 +26,6 @@ from yiemagent.events import (
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
-from yiemagent.hooks import Hooks
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.pipeline import (
     ABORTED_TEXT,
@@ -141,10 +140,6 @@ class _Batch:
     waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
     messages: list[ToolResultMessage] = attrs.field(factory=list)
     running: dict[int, _Running] = attrs.field(factory=dict)
-    hooks: Hooks = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.hooks = self.config.hooks()
 
     # -- preparing --
 
@@ -156,7 +151,7 @@ class _Batch:
                 self._settle_failed(index, call, ABORTED_TEXT)
                 continue
             prepared = prepare_tool_call(
-                self.context, self.assistant_message, call, self.hooks, self.signal
+                self.context, self.assistant_message, call, self.config, self.signal
             )
             if isinstance(prepared, ImmediateOutcome):
                 self._settle(index, FinalizedOutcome(call, prepared.result, prepared.is_error))
@@ -166,16 +161,15 @@ class _Batch:
     def groups(self) -> Iterator[list[int]]:
         """Give the calls that may run as groups: one after another, the calls of one group side by side."""
         indices = list(self.prepared)
-        parallel = [self.prepared[index].tool.parallel_tool_execute for index in indices]
         mode = self.config.tool_execution
-        if mode == "parallel" and self._all_parallel():
+        if len(indices) < 2 or (mode == "parallel" and self._all_parallel()):
             yield indices
         elif mode != "barrier":
             yield from ([index] for index in indices)
         else:
             group: list[int] = []
-            for index, beside in zip(indices, parallel, strict=True):
-                if beside:
+            for index in indices:
+                if self.prepared[index].tool.parallel_tool_execute:
                     group.append(index)
                     continue
                 yield from (part for part in (group, [index]) if part)
@@ -235,7 +229,7 @@ class _Batch:
                 self.assistant_message,
                 prepared,
                 executed,
-                hooks=self.hooks,
+                hooks=self.config,
                 signal=signal,
             )
         self.settled.put((index, finalized))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from yiemagent.abort import AbortSignal
-from yiemagent.hooks import AfterToolCall, BeforeToolCall, Hooks, NextTurn, TurnContext
+from yiemagent.hooks import Hooks
 from yiemagent.llm import StreamOptions
-from yiemagent.messages import AgentMessage, LlmMessage, LlmModel
+from yiemagent.messages import AgentMessage, LlmModel
 
 __all__ = ["AgentLoopConfig", "GetMessages", "ToolExecution"]
 
@@ -24,7 +23,7 @@ def _one_or_more_or_none(_config: Any, field: Any, value: int | None) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class AgentLoopConfig:
+class AgentLoopConfig(Hooks):
     """How a loop works; every field has a default.
 
     Args:
@@ -60,30 +59,11 @@ class AgentLoopConfig:
     max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
     max_retry_delay_ms: int | None = 60_000
     abort_grace_s: float = attrs.field(default=1.0, validator=attrs.validators.ge(0))
-    before_tool_call: BeforeToolCall | None = None
-    after_tool_call: AfterToolCall | None = None
-    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = None
-    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = None
-    transform_context: (
-        Callable[[Sequence[AgentMessage], AbortSignal], Iterable[AgentMessage]] | None
-    ) = None
-    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = None
     get_api_key: Callable[[str], str | None] | None = None
     on_payload: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     on_response: Callable[[int, Mapping[str, str]], None] | None = None
     get_steering_messages: GetMessages | None = None
     get_follow_up_messages: GetMessages | None = None
-
-    def hooks(self) -> Hooks:
-        """The hooks of this config."""
-        return Hooks(
-            before_tool_call=self.before_tool_call,
-            after_tool_call=self.after_tool_call,
-            prepare_next_turn=self.prepare_next_turn,
-            should_stop_after_turn=self.should_stop_after_turn,
-            transform_context=self.transform_context,
-            convert_to_llm=self.convert_to_llm,
-        )
 
     def options(self) -> StreamOptions:
         """What this config asks of a model."""

@@ -253,21 +253,21 @@ def clean_text(text: str) -> str:
 
 def _is_clean(message: Any) -> bool:
     for block in message.content:
-        if isinstance(block, TextContent):
-            if not (block.text.isascii() or _is_clean_json(block.text)):
+        for name in _TEXT_FIELDS[type(block)]:
+            value = getattr(block, name)
+            if not (value.__class__ is str and value.isascii()) and not _is_clean_json(value):
                 return False
-        elif not _is_clean_json([getattr(block, name) for name in _TEXT_FIELDS[type(block)]]):
-            return False
     return message.role != "toolResult" or _is_clean_json(message.tool_name)
 
 
 def _is_clean_json(value: Any) -> bool:
     if isinstance(value, str):
         return value.isascii() or clean_text(value) is value
-    if isinstance(value, dict):
-        return _is_clean_json([*value, *value.values()])
-    if isinstance(value, list):
-        for item in value:
+    items = (*value, *value.values()) if isinstance(value, dict) else value
+    if isinstance(items, (tuple, list)):
+        for item in items:
+            if item.__class__ is str and item.isascii():
+                continue
             if isinstance(item, (str, dict, list)) and not _is_clean_json(item):
                 return False
     return True

@@ -10,7 +10,7 @@ import base64
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 import attrs
@@ -27,7 +27,7 @@ from yiemagent.messages import (
 )
 from yiemagent.payload import FrozenDict, freeze_json, thaw_json
 
-__all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute"]
+__all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute", "is_async"]
 
 PartialResultCallback: TypeAlias = Callable[[Any], None]
 ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResultCallback], Any]
@@ -41,6 +41,14 @@ def _is_name(name: Any) -> bool:
 
 def _has_words(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
+
+
+def is_async(function: Any) -> bool:
+    """Whether a callable, an object with `__call__` too, gives a coroutine or an asynchronous generator."""
+    return any(
+        inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part)
+        for part in (function, getattr(type(function), "__call__", None))  # noqa: B004 - to look at, not to ask
+    )
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
@@ -159,7 +167,7 @@ class AgentTool:
             )
         if not callable(self.function):
             raise ConfigurationError(f"tool {self.name!r}: execute must be callable")
-        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+        if is_async(self.function):
             raise ConfigurationError(
                 f"tool {self.name!r}: execute is a coroutine function; give a plain function "
                 f"(it may run an event loop of its own inside)"
@@ -212,15 +220,18 @@ def as_tool_result(given: Any) -> AgentToolResult:
     Text is text; None is no content; bytes are decoded as UTF-8, and what is no text is named by its size; dicts and
     lists become JSON text, with the value itself as details where it is a dict; a generator or a set is the list of
     what it gives; content blocks, texts among them, are content; anything else is its `str`.
+
+    Raises:
+        TypeError: where it is a coroutine, which nobody would ever run.
     """
-    if isinstance(given, (Iterator, set, frozenset)):
-        given = list(given)
     if isinstance(given, AgentToolResult):
         return given
-    if given is None:
-        return AgentToolResult()
     if isinstance(given, (str, TextContent, ImageContent)):
         return AgentToolResult(content_blocks(given))
+    if given is None:
+        return AgentToolResult()
+    if isinstance(given, (Iterator, set, frozenset)):
+        given = list(given)
     if isinstance(given, (bytes, bytearray)):
         return AgentToolResult(_bytes_text(bytes(given)))
     if isinstance(given, (list, tuple)) and any(map(_is_block, given)):
@@ -235,6 +246,11 @@ def as_tool_result(given: Any) -> AgentToolResult:
         return AgentToolResult(text, details=_json_value(text))
     if isinstance(given, (list, tuple, int, float)):
         return AgentToolResult(_json_text(given))
+    if isinstance(given, Coroutine):
+        given.close()
+        raise TypeError(
+            "the tool gave a coroutine; give a plain function (it may run an event loop of its own inside)"
+        )
     return AgentToolResult(str(given))
 
 
