@@ -58,14 +58,28 @@ def test_the_queue_getters_are_the_agents_own(own):
         YiemAgent(ScriptedModel(), **{own: list})
 
 
+async def later(*_):
+    """Is no plain function."""
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"max_turns": 0},
+        {"max_turns": "3"},
         {"max_parallel_tools": 0},
+        {"max_parallel_tools": "3"},
         {"abort_grace_s": -1},
+        {"abort_grace_s": "1"},
+        {"reasoning": "lots"},
         {"tool_execution": "sideways"},
         {"event_sink": 3},
+        {"event_sink": later},
+        {"event_sink": [print, later]},
+        {"prepare_context": 3},
+        {"prepare_context": later},
+        {"before_tool_call": 3},
+        {"should_stop_after_turn": later},
         {"tool_store": {}},
         {"messages": ["hi"]},
         {"session": object()},
@@ -76,8 +90,8 @@ def test_the_queue_getters_are_the_agents_own(own):
     ],
 )
 def test_an_option_of_the_wrong_kind_is_refused(options):
-    """What can't work is refused when the agent is made."""
-    with pytest.raises(ConfigurationError):
+    """What can't work is refused when the agent is made, in words that name it."""
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
         YiemAgent(ScriptedModel(), **options)
 
 

@@ -104,6 +104,25 @@ def test_a_turn_hook_gives_the_next_turn_or_nothing():
             next_turn(mistake)
 
 
+async def later(*_):
+    """Stand for a hook of an asynchronous program."""
+
+
+class Later:
+    """An object whose call is asynchronous."""
+
+    async def __call__(self, *_):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("hook", [field.name for field in attrs.fields(Hooks)])
+@pytest.mark.parametrize("given", [3, "name", later, Later()])
+def test_a_hook_is_a_plain_function(hook, given):
+    """What can't be called, or gives a coroutine that nobody would run, is refused when it is given."""
+    with pytest.raises(TypeError, match=f"{hook} (must be a function|is a coroutine function)"):
+        Hooks(**{hook: given})
+
+
 def test_hooks_are_optional_and_frozen():
     """Without any, all are None."""
     hooks = Hooks()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import attrs
 import pytest
 
@@ -39,6 +41,13 @@ async def many(*_):
     yield 1
 
 
+class Later:
+    """An object whose call is asynchronous."""
+
+    async def __call__(self, *_):
+        """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -53,6 +62,7 @@ async def many(*_):
         ({"input_schema": [1]}, "input_schema must be"),
         ({"execute": later}, "coroutine function"),
         ({"execute": many}, "coroutine function"),
+        ({"execute": Later()}, "coroutine function"),
         ({"execute": "text"}, "must be callable"),
         ({"isolation": "process"}, "isolation"),
         ({"isolation": "vm"}, "isolation"),
@@ -170,6 +180,15 @@ def test_content_and_results_are_kept():
     assert as_tool_result(["a", IMAGE]).content == (TextContent("a"), IMAGE)
     assert as_tool_result({"a": [1]}).details == {"a": [1]}
     assert as_tool_result({(1, 2): 3}).details == {}
+
+
+def test_a_coroutine_is_no_result():
+    """A tool that gives a coroutine, which nobody would run, has failed; the coroutine is closed."""
+    given = later()
+    with pytest.raises(TypeError, match="gave a coroutine"):
+        as_tool_result(given)
+
+    assert inspect.getcoroutinestate(given) == inspect.CORO_CLOSED
 
 
 def test_a_value_in_a_circle_has_words():

@@ -22,7 +22,7 @@ from yiemagent.registry import ToolStore, register_tool
 from yiemagent.remote_tools import discovery_tool
 from yiemagent.run import EventSink
 from yiemagent.state import AgentState
-from yiemagent.tool import AgentTool
+from yiemagent.tool import AgentTool, is_async
 from yiemagent.transcript import Transcript
 
 __all__ = ["Receipt", "YiemAgent"]
@@ -98,7 +98,7 @@ class YiemAgent:
                 system_prompt, model, store.snapshot(), Transcript(_history(messages))
             ),
             sinks=_sinks(event_sink),
-            prepare_context=prepare_context,
+            prepare_context=_prepare(prepare_context),
         )
         self._end = weakref.finalize(self, self._core.drain)
         self._end.atexit = False
@@ -157,7 +157,15 @@ def _sinks(given: EventSink | Sequence[EventSink] | None) -> tuple[EventSink, ..
     for sink in sinks:
         if not callable(sink):
             raise ConfigurationError(f"event_sink must be callable, not {sink!r}")
+        if is_async(sink):
+            raise ConfigurationError("event_sink is a coroutine function; give a plain function")
     return sinks
+
+
+def _prepare(given: Any) -> Any:
+    if given is not None and (not callable(given) or is_async(given)):
+        raise ConfigurationError(f"prepare_context must be a plain function, not {given!r}")
+    return given
 
 
 def _config(

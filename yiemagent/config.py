@@ -17,8 +17,11 @@ ToolExecution: TypeAlias = Literal["parallel", "sequential", "barrier"]
 GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
 
 
+_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
 def _one_or_more_or_none(_config: Any, field: Any, value: int | None) -> None:
-    if value is not None and value < 1:
+    if value is not None and not (isinstance(value, int) and value >= 1):
         raise ValueError(f"{field.name} must be 1 or more, or None for no limit, not {value!r}")
 
 
@@ -46,7 +49,9 @@ class AgentLoopConfig(Hooks):
     """
 
     model: LlmModel | str | None = None
-    reasoning: str | None = None
+    reasoning: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.in_(_LEVELS))
+    )
     thinking_budgets: Mapping[str, int] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -55,10 +60,14 @@ class AgentLoopConfig(Hooks):
     tool_execution: ToolExecution = attrs.field(
         default="parallel", validator=attrs.validators.in_(("parallel", "sequential", "barrier"))
     )
-    max_parallel_tools: int = attrs.field(default=64, validator=attrs.validators.ge(1))
+    max_parallel_tools: int = attrs.field(
+        default=64, validator=[attrs.validators.instance_of(int), attrs.validators.ge(1)]
+    )
     max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
     max_retry_delay_ms: int | None = 60_000
-    abort_grace_s: float = attrs.field(default=1.0, validator=attrs.validators.ge(0))
+    abort_grace_s: float = attrs.field(
+        default=1.0, validator=[attrs.validators.instance_of((int, float)), attrs.validators.ge(0)]
+    )
     get_api_key: Callable[[str], str | None] | None = None
     on_payload: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     on_response: Callable[[int, Mapping[str, str]], None] | None = None

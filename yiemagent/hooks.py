@@ -28,7 +28,7 @@ from yiemagent.messages import (
     content_blocks,
 )
 from yiemagent.payload import freeze_json
-from yiemagent.tool import AgentToolResult
+from yiemagent.tool import AgentToolResult, is_async
 
 __all__ = [
     "AfterToolCallContext",
@@ -41,6 +41,7 @@ __all__ = [
     "after_result",
     "before_result",
     "next_turn",
+    "plain_function",
 ]
 
 
@@ -159,6 +160,20 @@ AfterToolCall: TypeAlias = Callable[
 ]
 
 
+def plain_function(_owner: Any, field: Any, value: Any) -> None:
+    """Refuse, as a validator of `attrs`, what is no plain function and not None.
+
+    Raises:
+        TypeError: where it can't be called, or gives a coroutine, which nobody would ever run.
+    """
+    if value is None:
+        return
+    if not callable(value):
+        raise TypeError(f"{field.name} must be a function or None, not {value!r}")
+    if is_async(value):
+        raise TypeError(f"{field.name} is a coroutine function; give a plain function")
+
+
 @attrs.frozen(kw_only=True)
 class Hooks:
     """The hooks of a run; each may be None.
@@ -175,14 +190,14 @@ class Hooks:
         convert_to_llm: `(messages)`, after that. Gives messages that a model understands; None: each kind's own rule.
     """
 
-    before_tool_call: BeforeToolCall | None = None
-    after_tool_call: AfterToolCall | None = None
-    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = None
-    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = None
+    before_tool_call: BeforeToolCall | None = attrs.field(default=None, validator=plain_function)
+    after_tool_call: AfterToolCall | None = attrs.field(default=None, validator=plain_function)
+    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = attrs.field(default=None, validator=plain_function)
+    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = attrs.field(default=None, validator=plain_function)
     transform_context: (
         Callable[[Sequence[AgentMessage], AbortSignal], Iterable[AgentMessage]] | None
-    ) = None
-    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = None
+    ) = attrs.field(default=None, validator=plain_function)
+    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = attrs.field(default=None, validator=plain_function)
 
 
 _BEFORE_KEYS = {"block": "block", "reason": "reason", "args": "args", "terminate": "terminate"}

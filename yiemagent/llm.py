@@ -16,6 +16,7 @@ from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.openai_format import assistant_message, format_msg_for_llm
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
+from yiemagent.tool import is_async
 
 __all__ = ["LlmCall", "StreamFn", "StreamOptions", "adapt_llm_call", "resolve", "stream_fn_of"]
 
@@ -109,7 +110,7 @@ def stream_fn_of(llm_call: Any, format_msg_for_llm: FormatMsgForLlm | None = Non
         raise ConfigurationError(
             f"llm_call is a class; give an object of it: {llm_call.__name__}(…)"
         )
-    if any(map(inspect.iscoroutinefunction, (llm_call, type(llm_call).__call__))):
+    if is_async(llm_call):
         raise ConfigurationError("llm_call is a coroutine function; give a plain function")
     if not _is_stream_fn(llm_call):
         return adapt_llm_call(llm_call, format_msg_for_llm)
