@@ -420,6 +420,8 @@ class AgentCore:
 
     def _look(self, run: Run, channel: Channel[_Entry]) -> tuple[AgentMessage, ...]:
         """Drain a channel for a run; what is drained stays in flight until it is in the history."""
+        if not channel:  # as at nearly every turn; what comes a moment later is found at the next look
+            return ()
         with self._gate:
             if self._run is not run or not self._accepting:
                 return ()

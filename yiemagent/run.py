@@ -70,7 +70,7 @@ class Run:
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
-        watch: called with each event before the sinks; the owner's own, must not raise or block.
+        watch: called with each event before the sinks, under the gate; the owner's own, must not raise, block or emit.
         close_gate: called just before AgentEnd: what arrives afterwards belongs to the next run.
         on_done: called when the run is over, its last event included.
     """
@@ -111,7 +111,7 @@ class Run:
         self._sequence = 0
         self._progress = Progress(tuple(prompts))
         self._fold = StateFold(state)
-        # The event being told, and which sink has it; -1: none yet. None: nothing is being told.
+        # The event being told, and which sink has it; None: nothing is being told.
         self._delivering: tuple[Event, int] | None = None
         # Guarded by the order lock: what is emitted while a sink of the same thread is being told of something.
         self._later: deque[Event] = deque()
@@ -213,8 +213,8 @@ class Run:
             stamp(event, self._sequence, self.id, time.time())
             self._progress.take(event)
             self._fold.take(event)
-            self._delivering = (event, -1)
-        self._watch(event)
+            self._watch(event)
+            self._delivering = (event, 0) if self._sinks else None
         return True
 
     def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:
@@ -223,20 +223,28 @@ class Run:
         for index, sink in enumerate(self._sinks):
             if sink is None or index < first or index == skip:
                 continue
-            with self._gate:
-                if self._owner is not owner:
-                    return
-                self._delivering = (event, index)
+            # The first sink's turn was noted when the event was admitted: every event needs that, and locks cost.
+            if index and not self._note_turn(event, index, owner):
+                return
             try:
                 sink(event)
             except BaseException as raised:  # a sink may raise anything; it never changes the run
                 failed.append((index, raised))
-        with self._gate:
-            if self._owner is not owner:
-                return
-            self._delivering = None
+        if self._owner is not owner:
+            return
+        self._delivering = (
+            None  # needs no lock: who took the run over has read it, and nobody reads it again
+        )
         for index, error in failed:
             self._sink_failed(index, error, owner)
+
+    def _note_turn(self, event: Event, index: int, owner: object | None) -> bool:
+        """Note which sink is told next; gives False where the run is not `owner`'s any more."""
+        with self._gate:
+            if self._owner is not owner:
+                return False
+            self._delivering = (event, index)
+            return True
 
     def _sink_failed(self, index: int, error: BaseException, owner: object | None) -> None:
         """Log a failing sink once per run, and tell the others."""
@@ -310,12 +318,10 @@ class Run:
 
     def _go_past(self, event: Event, index: int, owner: object) -> None:
         """Tell the other sinks of what one was being told when the run was taken over; that one gets no more."""
-        if index >= 0:
-            logger.warning(
-                "event sink %s is still busy and gets no more of this run",
-                _shown(self._sinks[index]),
-            )
-            self._sinks[index] = None
+        logger.warning(
+            "event sink %s is still busy and gets no more of this run", _shown(self._sinks[index])
+        )
+        self._sinks[index] = None
         self._deliver(event, index + 1, owner)
 
     def _close(self, owner: object) -> bool:
