@@ -136,6 +136,32 @@ def test_a_closed_stdout_ends_with_141(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_full_disk_ends_with_1(monkeypatch, capsys):
+    """A command whose output can't be written says so in one line."""
+    with pathlib.Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+
+        assert main(["tools", "list"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the output can't be written: ")
+    assert err.count("\n") == 1
+
+
+def test_what_a_tool_file_prints_is_on_stderr(tmp_path, capsys):
+    """A tool file that prints while it is loaded leaves stdout to what was asked for."""
+    (tmp_path / "loud.py").write_text(
+        "from yiemagent import list_tool, ToolStore\n"
+        "print('loading')\n"
+        "def get_tool():\n    return list_tool(ToolStore())\n"
+    )
+    code = main(["tools", "list", str(tmp_path)])
+    shown = capsys.readouterr()
+
+    assert code == 0
+    assert shown.err == "loading\n"
+    assert shown.out.startswith("list_tools ")
+
+
 def test_a_process_without_streams_can_run(monkeypatch):
     """Where the process has neither stdin nor stdout nor stderr, a command still ends with its own exit code."""
     for name in ("stdin", "stdout", "stderr"):
@@ -152,6 +178,33 @@ def test_what_an_encoding_lacks_is_written_as_an_escape(monkeypatch):
     main(["ask", "--model", "nöbody:x", "Hello"])
 
     assert b"n\\xf6body" in stream.buffer.getvalue()
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_with_130():
+    """Ctrl-C before the command has begun is one word on stderr, too."""
+    program = """
+import sys
+from yiemagent.__main__ import main
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "yiemagent.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_python_runs_the_command():

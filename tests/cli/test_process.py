@@ -19,13 +19,12 @@ from tests.support.http_server import Answer, ScriptedServer, json_answer, sse, 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 TOOL = """
-import sys
 import time
 from yiemagent.tool import AgentTool
 
 
 def execute_tool(tool_call_id, args, signal, on_partial_result):
-    print("running", file=sys.stderr, flush=True)
+    print("running", flush=True)  # on stderr, since the command keeps stdout for the answer
     {body}
 
 

@@ -87,10 +87,9 @@ def add_ask(commands: Any) -> None:
 
 
 def _turns(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text!r}")
+    return int(text)
 
 
 def ask_command(

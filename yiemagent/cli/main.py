@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from yiemagent import __version__
 from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
-from yiemagent.cli.terminal import OutputClosed, Terminal, UsageProblem
+from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import ConfigurationError, YiemAgentError
 from yiemagent.llm import StreamFn
@@ -39,13 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminal = Terminal.of_process()
     try:
         options = _parser().parse_args(argv)
-        return _run(options, terminal)
+        # Tools and their files may print; only what was asked for goes to stdout, which the terminal has already.
+        with contextlib.redirect_stdout(sys.stderr):
+            return _run(options, terminal)
     except SystemExit as ending:  # argparse has said what is wrong, or has shown help
         return ending.code if isinstance(ending.code, int) else EXIT_USAGE
     except KeyboardInterrupt:
-        with contextlib.suppress(OutputClosed):
+        with contextlib.suppress(OutputClosed, OutputFailed):
             terminal.note("interrupted", "yellow")
         return EXIT_INTERRUPTED
+    except OutputFailed as error:
+        with contextlib.suppress(OutputClosed, OutputFailed):
+            terminal.note(f"error: {error}", "bold red")
+        _let_go_of_output()
+        return EXIT_FAILED
     except OutputClosed:
         _let_go_of_output()
         return EXIT_PIPE
@@ -114,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _let_go_of_output() -> None:
-    """Point the streams that nobody reads at nothing, else Python complains about them when it ends."""
+    """Point the streams that can't be written at nothing, else Python complains about them when it ends."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -1,7 +1,7 @@
 """Where a command writes: its product to stdout, everything else to stderr; in colour where `rich` is there.
 
 A command writes from the main thread only. Once the reader of either stream has gone away, writing raises
-`OutputClosed`.
+`OutputClosed`; where a stream can't be written for another reason, such as a full disk, `OutputFailed`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,25 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, Protocol, TextIO
 
-__all__ = ["OutputClosed", "Progress", "Terminal", "UsageProblem", "one_line", "size_text"]
+__all__ = [
+    "OutputClosed",
+    "OutputFailed",
+    "Progress",
+    "Terminal",
+    "UsageProblem",
+    "one_line",
+    "size_text",
+]
 
 _BAR_WIDTH = 30
 
 
 class OutputClosed(Exception):
     """The reader of what is written has gone away, as `| head` does."""
+
+
+class OutputFailed(Exception):
+    """What is written can't be kept, as on a full disk; the text says why."""
 
 
 class UsageProblem(Exception):
@@ -122,6 +134,8 @@ def _closing() -> Iterator[None]:
         yield
     except BrokenPipeError as error:
         raise OutputClosed from error
+    except OSError as error:
+        raise OutputFailed(f"the output can't be written: {error.strerror or error}") from error
 
 
 def _rich() -> ModuleType | None:
