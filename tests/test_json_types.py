@@ -250,6 +250,13 @@ def test_a_value_is_read_as_the_type_says(annotation, given, value):
     assert type(read) is type(value)
 
 
+def test_a_type_alias_stands_for_its_type():
+    """What `type X = …` makes, from Python 3.12 on, is read like what it names."""
+    alias = type("TypeAliasType", (), {"__value__": Annotated[int, "n"]})()
+
+    assert form(alias).schema == {"type": "integer", "description": "n"}
+
+
 def test_a_plain_type_needs_no_reading():
     """What JSON holds already is handed on as it is."""
     for annotation in (int, list[int], dict[str, list[str]], int | None, Literal["a"], Any):

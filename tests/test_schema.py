@@ -139,6 +139,12 @@ def test_the_dialect_is_read_from_its_name(name, draft):
     assert draft_of({"$schema": name}) == draft
 
 
+def test_a_dialect_that_nobody_knows_is_left_out():
+    """So is the latest one's name, which changes nothing; an older one's stays."""
+    for name in ("mine", "https://json-schema.org/draft/2020-12/schema", 5):
+        assert made_sound({"$schema": name, "type": "null"}) == {"type": "null"}
+
+
 def test_what_an_older_dialect_holds_stays():
     """Boolean bounds of draft 4, lists of items up to 2019, boolean `required` of draft 3."""
     four = {

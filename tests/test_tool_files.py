@@ -242,6 +242,13 @@ def test_a_broken_helper_is_told_with_its_own_place(write):
     assert f"{helper}, line 2" in error.reason
 
 
+def test_a_helper_that_raises_an_interrupt_is_a_failure(write):
+    """KeyboardInterrupt that code raises by itself is no wish of a person."""
+    write("_bad.py", "raise KeyboardInterrupt\n")
+
+    assert failure(write("one.py", "from . import _bad\n")).reason == "KeyboardInterrupt"
+
+
 def test_a_file_that_cannot_be_read_is_told(tmp_path):
     """A file that is gone is an error like any other."""
     assert "FileNotFoundError" in failure(tmp_path.resolve() / "gone.py").reason

@@ -370,8 +370,6 @@ def _enum_value(member: Any) -> Any:
         raise TypeError(f"{member!r} has no JSON form")
     values = [other.value for other in type(member)]
     plain = all(type(v) is str for v in values) or all(type(v) is int for v in values)
-    if not plain and all(isinstance(v, str) for v in values):
-        return str(member.value)
     return member.value if plain else member.name
 
 

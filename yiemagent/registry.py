@@ -358,13 +358,14 @@ def _as_tool(given: Any) -> AgentTool:
 
 def builtin_tools_dir() -> Path:
     """The folder of the built-in tool files: part of the installed package, else beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "builtin_tools", here.parent / "tools"):
+    return _builtin_folder(Path(__file__).resolve().parent)
+
+
+def _builtin_folder(package: Path) -> Path:
+    for folder in (package / "builtin_tools", package.parent / "tools"):
         if folder.is_dir():
             return folder
-    raise ConfigurationError(
-        f"the built-in tools are missing beside {here}; install yiemagent again"
-    )
+    raise ConfigurationError(f"{package} has no built-in tools with it; install yiemagent again")
 
 
 # --- functions for users ---------------------------------------------------------------------------------------------

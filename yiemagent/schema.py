@@ -127,12 +127,9 @@ def sound_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     notes: list[str] = []
     sound = _Sound(draft_of(schema), notes).schema(schema, "")
-    if not isinstance(sound, dict):
-        return {}, notes
-    if "$schema" in sound and draft_of(sound) == LATEST:
-        del sound[
-            "$schema"
-        ]  # the latest dialect is what no name means; an unknown name means nothing
+    assert isinstance(sound, dict)
+    if draft_of(sound) == LATEST:  # which is what no name means, too; an unknown name means nothing
+        sound.pop("$schema", None)
     _drop_lost_references(sound, notes)
     return sound, notes
 

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import itertools
+import linecache
 import os
 import re
 import sys
@@ -72,11 +73,9 @@ def load_file(path: Path) -> LoadedFile:
     except ToolLoadError:
         forget(package)
         raise
-    except (
-        BaseException
-    ) as error:  # a file may raise anything, SystemExit included, and stays one bad file
+    except BaseException as error:  # a file may raise anything, SystemExit included
         forget(package)
-        if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error, path):
+        if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error):
             raise
         raise _explained(error, path) from error
     return LoadedFile(path, tuple(folder.digests.items()), package, given)
@@ -221,10 +220,8 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
     return frames
 
 
-def _raised_by_itself(error: BaseException, path: Path) -> bool:
-    """Whether the file's own `raise` raised it; a signal interrupts other statements."""
-    frame, line = _frames(error)[-1]
-    if frame != str(path):
-        return False
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return line <= len(lines) and "raise" in lines[line - 1]
+def _raised_by_itself(error: BaseException) -> bool:
+    """Whether a `raise` raised it; a signal interrupts other statements."""
+    file, line = _frames(error)[-1]
+    linecache.checkcache(file)
+    return "raise" in linecache.getline(file, line)
