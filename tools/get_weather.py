@@ -38,7 +38,7 @@ INPUT_SCHEMA = {
 EXAMPLES = (
     ("What's the weather in Rome?", {"city": "Rome"}),
     ("How hot is it in Boston in Fahrenheit?", {"city": "Boston", "units": "fahrenheit"}),
-    ("Is it snowing in Helsinki right now?", {"city": "Helsinki"}),
+    ("Is it raining or snowing in Helsinki right now?", {"city": "Helsinki"}),
     ("Do I need a coat in Kuala Lumpur today?", {"city": "Kuala Lumpur"}),
     ("How cold is it in Winnipeg?", {"city": "Winnipeg"}),
 )

@@ -201,14 +201,24 @@ DATA = "Weather in Bonn, Germany: light rain, -3 °C, wind 7 km/h"
         ("It is 3 °C in Bonn.", False),
         ("It is -3 °C and sunny.", False),
         ("Yes, it is cold in Bonn.", False),
+        ("It is cold in Bonn at -3 °C.", False),
         ("It is cold in Bonn.", False),
         ("The wind is 7 km/h.", True),
+        ("In Bonn it is light rain light rain light rain", False),
         ("", False),
     ],
 )
 def test_an_answer_holds_when_it_says_only_what_the_result_says(answer, holds):
     """A number or word that is in neither result nor question fails, as does an answer with nothing of the result."""
     assert recipe.is_grounded(answer, DATA, "Is it cold in Bonn?") is holds
+
+
+def test_words_of_an_open_question_may_be_said_again():
+    """What a question asks for by name may stand in its answer; what it asks a yes or no for may not."""
+    answer = "The temperature in Bonn is -3 °C."
+
+    assert recipe.is_grounded(answer, DATA, "What is the temperature in Bonn?")
+    assert not recipe.is_grounded(answer, DATA, "Is the temperature in Bonn low?")
 
 
 def test_a_list_is_told_whole():

@@ -279,7 +279,9 @@ class _Recipe:
         end = yield from _held(self._ask(prompt, _ANSWER_SLOT, _ANSWER_TOKENS), held)
         if isinstance(end, ErrorEvent):
             yield end
-        elif recipe.is_grounded(end.message.text, data, question):
+        elif end.message.stop_reason == "stop" and recipe.is_grounded(
+            end.message.text, data, question
+        ):
             yield from (*held, end)
         else:
             yield from self._as_result(data, end.message)

@@ -91,19 +91,9 @@ _ANSWERS = (
         "There are the tools send_mail, search and read_file.",
     ),
     (
-        "Is it hot in Doha?",
-        "Weather in Doha: sandstorm, 38 °C, wind 42 km/h",
-        "In Doha it is 38 °C with sandstorm.",
-    ),
-    (
         "How many chairs are left?",
         '{"item": "chairs", "left": 7}',
         "There are 7 chairs left.",
-    ),
-    (
-        "My friend is in Perth. How late is it there?",
-        "Current time in Perth: 2026-07-02 18:40 (AWST, UTC+08:00)",
-        "It is 18:40 in Perth.",
     ),
     (
         "Is it raining in Riga?",
@@ -117,18 +107,8 @@ _ANSWERS = (
     ),
     (
         "How cold is it in Minsk?",
-        "Weather in Minsk: fog, 4 °C, wind 2 km/h",
-        "In Minsk it is 4 °C with fog.",
-    ),
-    (
-        "Please tell me the current time in Lhasa.",
-        "Current time in Lhasa: 2026-10-28 23:17 (CST, UTC+08:00)",
-        "It is 23:17 in Lhasa.",
-    ),
-    (
-        "Is it windy in Izmir now?",
-        "Weather in Izmir: partly cloudy, 16 °C, wind 48 km/h",
-        "In Izmir it is partly cloudy with wind 48 km/h.",
+        "Weather in Minsk: overcast, 4 °C, wind 2 km/h",
+        "In Minsk it is 4 °C and overcast.",
     ),
 )
 
@@ -150,6 +130,12 @@ _MINUS = "\N{MINUS SIGN}"
 _QUOTES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 _WORD = re.compile(rf"[^\W\d_][\w.{_QUOTES}-]*|\d[\w.:/-]*")
 _POSSESSIVE = re.compile(rf"[{_QUOTES}]s$")
+_YES_OR_NO = re.compile(
+    r"(?:^|[.!?,]\s+)(?:is|are|was|were|do|does|did|will|would|should|has|have)\b", re.IGNORECASE
+)
+_CIRCLE = re.compile(
+    r"\b(\w.{2,60}?)(?:\W+\1){2}\b", re.DOTALL
+)  # the same words three times on end
 _NUMBER = re.compile(rf"(?<![\w.,:-])[-{_MINUS}]?\d+(?:[.,:]\d+)*")
 
 
@@ -461,15 +447,21 @@ def _task(question: str, data: str) -> str:
 def is_grounded(answer: str, data: str, question: str) -> bool:
     """Whether an answer says nothing beyond the data and something of it.
 
-    Every number must be in the data, every other word in the data, in the question or without a claim of its own; and a
-    number or a word of the data that the question did not bring must be in it. Of a list, every item must be named.
+    Every number must be in the data, every other word in the data, in the question or without a claim of its own; of a
+    question for yes or no ("is it sunny?") only the names count, since its words are what is asked. A number or a word
+    of the data that the question did not bring must be in it, and of a list every item. One that goes round in circles
+    says nothing.
     """
+    if _CIRCLE.search(answer):
+        return False
     if not all(item in answer for item in re.findall(r"^- (\w[\w.-]*):", data, re.MULTILINE)):
         return False
     known_numbers = _numbers(data)
     numbers = _numbers(answer)
     said, given, asked = (_telling(text, names=True) for text in (answer, data, question))
     words = {word for word in said if not word[0].isdigit()}
+    if _YES_OR_NO.search(question):
+        asked = {_stem(part) for name in copy_names(question) for part in name.split()}
     if not numbers <= known_numbers or not words <= given | asked:
         return False
     return bool(numbers) or bool(words & (given - asked))
