@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yiemagent.history import NO_RESULT, Repairer, check, clean_text, repair
-from yiemagent.messages import AssistantMessage, BashExecutionMessage, CustomMessage, TextContent, ThinkingContent, ToolCall, ToolResultMessage, UserMessage
+from yiemagent.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    CustomMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
 from yiemagent.transcript import Transcript
 
 
@@ -162,7 +171,8 @@ def test_application_kinds_become_model_messages():
     assert check(history) == []
 
 
-# --- surrogates --------------------------------------------------------------------------------------------------------
+# --- surrogates
+# --------------------------------------------------------------------------------------------------------
 
 HIGH, LOW = "\ud83d", "\ude00"
 
@@ -218,7 +228,8 @@ def test_clean_text_joins_pairs_and_replaces_the_rest(text):
     assert clean_text(clean) is clean
 
 
-# --- any history -------------------------------------------------------------------------------------------------------
+# --- any history
+# -------------------------------------------------------------------------------------------------------
 
 IDS = st.sampled_from(["a", "b", "", f"c{HIGH}"])
 STOPS = st.sampled_from(["stop", "tool_use", "length", "error", "aborted"])

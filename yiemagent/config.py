@@ -20,7 +20,7 @@ GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
 _LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
-def _one_or_more_or_none(_config: Any, field: Any, value: Any) -> None:
+def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
     if value is not None and not (isinstance(value, int) and value >= 1):
         raise ValueError(f"{field.name} must be 1 or more, or None for no limit, not {value!r}")
 

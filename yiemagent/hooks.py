@@ -192,12 +192,18 @@ class Hooks:
 
     before_tool_call: BeforeToolCall | None = attrs.field(default=None, validator=plain_function)
     after_tool_call: AfterToolCall | None = attrs.field(default=None, validator=plain_function)
-    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = attrs.field(default=None, validator=plain_function)
-    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = attrs.field(default=None, validator=plain_function)
+    prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = attrs.field(
+        default=None, validator=plain_function
+    )
+    should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = attrs.field(
+        default=None, validator=plain_function
+    )
     transform_context: (
         Callable[[Sequence[AgentMessage], AbortSignal], Iterable[AgentMessage]] | None
     ) = attrs.field(default=None, validator=plain_function)
-    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = attrs.field(default=None, validator=plain_function)
+    convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = attrs.field(
+        default=None, validator=plain_function
+    )
 
 
 _BEFORE_KEYS = {"block": "block", "reason": "reason", "args": "args", "terminate": "terminate"}

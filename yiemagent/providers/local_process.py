@@ -182,7 +182,7 @@ class LocalServer:
             raise LlmConnectionError("the embedded model was stopped while it started")
         try:
             return self._greet(process)
-        except BaseException:
+        except BaseException:  # an abort or Ctrl-C included: nobody would end the process any more
             _end(process)
             raise
 
