@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import signal as process_signal
 import subprocess
@@ -245,6 +246,38 @@ def test_a_plain_call_and_a_model_string_are_taken_too():
     assert done.answer.text == "1 messages"
     with pytest.raises(ConfigurationError):
         agent_loop("hi", AgentContext(), AgentLoopConfig(), stream_fn="nobody:model")
+
+
+@pytest.mark.parametrize("door", [agent_loop, functools.partial(run_agent_loop, emit=print)])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"context": "You help."}, {"config": None}, {"config": {}}, {"signal": threading.Event()}],
+)
+def test_an_argument_of_the_wrong_kind_is_refused(door, wrong):
+    """What can't work is refused in the caller's thread, by its name."""
+    given = {"context": AgentContext(), "config": AgentLoopConfig(), **wrong}
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be an "):
+        door("hi", **given, stream_fn=ScriptedModel(["fine"]))
+
+
+async def later(_event):
+    """Is no plain function."""
+
+
+@pytest.mark.parametrize("emit", [None, later])
+def test_a_sink_is_a_plain_function(emit):
+    """What can't be told of events is refused before anything runs."""
+    with pytest.raises(ConfigurationError, match="emit must be a plain function"):
+        run_agent_loop(
+            "hi", AgentContext(), AgentLoopConfig(), emit, stream_fn=ScriptedModel(["fine"])
+        )
+
+
+def test_a_result_may_be_waited_for_without_end():
+    """An infinite time limit is none."""
+    stream = agent_loop("hi", AgentContext(), AgentLoopConfig(), stream_fn=ScriptedModel(["fine"]))
+
+    assert [message.text for message in stream.result(float("inf"))] == ["hi", "fine"]
 
 
 def test_the_callers_context_is_not_changed():

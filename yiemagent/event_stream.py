@@ -17,10 +17,10 @@ from typing import Self
 
 import attrs
 
-from yiemagent.abort import AbortSignal
+from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
-from yiemagent.errors import AgentStateError, ResponseTimeout
+from yiemagent.errors import AgentStateError, ConfigurationError, ResponseTimeout
 from yiemagent.events import Event
 from yiemagent.llm import StreamFn, stream_fn_of
 from yiemagent.loop import LoopPorts, run_loop
@@ -29,6 +29,7 @@ from yiemagent.openai_format import user_message
 from yiemagent.pool import DaemonPool
 from yiemagent.run import EventSink, Run
 from yiemagent.state import AgentState
+from yiemagent.tool import is_async
 from yiemagent.transcript import Transcript
 
 __all__ = ["EventStream", "agent_loop", "agent_loop_continue", "run_agent_loop"]
@@ -65,7 +66,7 @@ class EventStream:
         Raises:
             ResponseTimeout: where the run is not over in time; it goes on.
         """
-        if not self._run.wait(timeout_s):
+        if not self._run.wait(Deadline(timeout_s).remaining_s()):
             raise ResponseTimeout(f"the run is not over after {timeout_s} s; it goes on")
         return self._run.new_messages
 
@@ -160,8 +161,10 @@ def run_agent_loop(
 
     Raises:
         AgentStateError: where there are no prompts and nothing to continue.
+        ConfigurationError: where an argument is of the wrong kind.
     """
     door = _Door(context, config, stream_fn, signal)
+    _check_sink(emit)
     run = door.run(_messages(prompts) or door.continuation(), emit)
     try:
         run.start()
@@ -180,6 +183,12 @@ class _Door:
     config: AgentLoopConfig
     stream_fn: StreamFn
     signal: AbortSignal | None
+
+    def __attrs_post_init__(self) -> None:
+        _check_kind("context", self.context, AgentContext)
+        _check_kind("config", self.config, AgentLoopConfig)
+        if self.signal is not None:
+            _check_kind("signal", self.signal, AbortSignal)
 
     def continuation(self) -> tuple[AgentMessage, ...]:
         """Give what begins a run on the history as it is: what is queued, where the last word is the assistant's."""
@@ -229,6 +238,16 @@ class _Door:
             grace_s=self.config.abort_grace_s,
             on_done=done,
         )
+
+
+def _check_kind(name: str, given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise ConfigurationError(f"{name} must be an {kind.__name__}, not {given!r}")
+
+
+def _check_sink(emit: object) -> None:
+    if not callable(emit) or is_async(emit):
+        raise ConfigurationError(f"emit must be a plain function, not {emit!r}")
 
 
 def _state(context: AgentContext, config: AgentLoopConfig) -> AgentState:
