@@ -393,6 +393,16 @@ def test_answers_that_failed_are_left_out_of_requests():
 
 
 @pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
+@pytest.mark.parametrize("given", [None, [{"role": "user", "content": "hi"}], ["hi"]])
+def test_a_hook_that_gives_no_messages_is_told_so(hook, given):
+    """What is no message is named, with the hook that gave it."""
+    done = run(["never"], **{hook: lambda *_: given})
+
+    assert done.answer.error_message.startswith(f"ConfigurationError: {hook} gave ")
+    assert done.model.requests == []
+
+
+@pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
 @pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(2)], ids=repr)
 def test_a_hook_that_raises_before_the_request_fails_the_run(hook, error):
     """The run ends with the hook's error, the prompt in the history, the model unasked."""

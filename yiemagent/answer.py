@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import attrs
@@ -58,9 +58,9 @@ class Requests:
         """Give the messages to send: transformed, converted, and with every call paired with its result."""
         source: Sequence[AgentMessage] = context.messages
         if config.transform_context is not None:
-            source = tuple(config.transform_context(source, signal))
+            source = _given("transform_context", config.transform_context(source, signal))
         if config.convert_to_llm is not None:
-            source = tuple(config.convert_to_llm(source))
+            source = _given("convert_to_llm", config.convert_to_llm(source))
         return self.repairer.repair(source)
 
     def options_of(self, config: AgentLoopConfig) -> StreamOptions:
@@ -109,6 +109,15 @@ def stream_assistant_response(
     except Exception as error:  # a stream of the user's own may raise anything: the answer failed
         answer.end(error_text(error), signal)
     return answer.message(signal)
+
+
+def _given(hook: str, messages: Any) -> tuple[AgentMessage, ...]:
+    """Give what a hook gave as messages."""
+    given = tuple(messages) if isinstance(messages, Iterable) else (messages,)
+    for message in given:
+        if not hasattr(message, "to_llm"):
+            raise ConfigurationError(f"{hook} gave {message!r}; give messages, such as UserMessage")
+    return given
 
 
 @attrs.define
