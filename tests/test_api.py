@@ -13,9 +13,11 @@ from yiemagent import (
     AgentTool,
     AgentToolResult,
     AssistantMessage,
+    BashExecutionMessage,
     ChannelFull,
     ResponseTimeout,
     ToolExecStartEvent,
+    ToolResultMessage,
     UserMessage,
     YiemAgent,
     YiemAgentError,
@@ -107,6 +109,24 @@ def test_messages_of_every_form_are_taken(message):
     with YiemAgent(ScriptedModel(["hello"])) as agent:
         assert ask(agent, message, timeout_s=10).text == "hello"
         assert texts(agent)[0] == ("user", "hi")
+
+
+@pytest.mark.parametrize("verb", [run_agent, steer, follow_up])
+def test_messages_of_the_application_are_taken(verb):
+    """A message of an application's kind begins a run like a user's, and stays what it is."""
+    note = BashExecutionMessage("ls", "a.txt")
+    with YiemAgent(ScriptedModel(["one file"])) as agent:
+        verb(agent, note)
+
+        assert take_response(agent, 10).text == "one file"
+        assert agent.messages[0] is note
+
+
+@pytest.mark.parametrize("message", [AssistantMessage("hi"), ToolResultMessage("id", "t", "hi")])
+def test_what_only_a_run_says_is_no_message(message):
+    """A model's answer or a tool's result can't be sent to an agent."""
+    with YiemAgent(ScriptedModel()) as agent, pytest.raises(TypeError, match="UserMessage"):
+        run_agent(agent, message)
 
 
 def test_a_bad_message_raises_in_the_caller():

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -27,7 +27,7 @@ from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, Respons
 from yiemagent.events import Event, MessageEndEvent
 from yiemagent.loop import LoopPorts, made_answer, run_loop
 from yiemagent.machine import Action, View, decide
-from yiemagent.messages import AgentMessage, AssistantMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from yiemagent.openai_format import user_message
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore
@@ -87,6 +87,15 @@ class _Reply:
             raise self._error
         assert self._answer is not None
         return self._answer
+
+
+def _prompt(message: Any) -> AgentMessage:
+    """Give what a caller sends as a message: a user's, or one of the application's kinds."""
+    if hasattr(message, "to_llm") and not isinstance(
+        message, (AssistantMessage, ToolResultMessage)
+    ):
+        return cast("AgentMessage", message)
+    return user_message(message)
 
 
 class AgentCore:
@@ -157,7 +166,7 @@ class AgentCore:
         """Accept a message that gets a run and an answer of its own."""
         if timeout_s != 0:
             self._refuse_waiting_for_itself("a waiting run_agent")
-        entry = self._entry(user_message(message), waits=False)
+        entry = self._entry(_prompt(message), waits=False)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
     def go_on(self) -> None:
@@ -187,7 +196,7 @@ class AgentCore:
         """Accept a message and wait for exactly its answer."""
         self._refuse_waiting_for_itself("ask")
         deadline = Deadline(timeout_s)
-        entry = self._entry(user_message(message), waits=True)
+        entry = self._entry(_prompt(message), waits=True)
         reply = entry.reply = _Reply()
         try:
             self._put(entry, reserve=False, timeout_s=timeout_s)
@@ -211,7 +220,7 @@ class AgentCore:
 
     def join(self, message: Any, kind: Literal["steering", "follow_up"]) -> Receipt:
         """Accept a message that joins the run going on, or starts one where the agent is idle."""
-        entry = self._entry(user_message(message), waits=False)
+        entry = self._entry(_prompt(message), waits=False)
         with self._gate:
             self._check_usable()
             if self._accepting or self._input:
@@ -420,7 +429,9 @@ class AgentCore:
 
     def _look(self, run: Run, channel: Channel[_Entry]) -> tuple[AgentMessage, ...]:
         """Drain a channel for a run; what is drained stays in flight until it is in the history."""
-        if not channel:  # as at nearly every turn; what comes a moment later is found at the next look
+        if (
+            not channel
+        ):  # as at nearly every turn; what comes a moment later is found at the next look
             return ()
         with self._gate:
             if self._run is not run or not self._accepting:
