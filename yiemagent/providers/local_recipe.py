@@ -18,7 +18,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from yiemagent.context import LlmContext
@@ -30,6 +30,14 @@ from yiemagent.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from yiemagent.providers.local_words import (
+    copy_names,
+    copy_spans,
+    likeness,
+    stem,
+    telling,
+    words_of,
+)
 from yiemagent.streaming import new_call_id
 from yiemagent.tool import AgentTool
 
@@ -40,8 +48,6 @@ __all__ = [
     "call_context",
     "call_schema",
     "chat_context",
-    "copy_names",
-    "copy_spans",
     "earlier_calls",
     "gate_grammar",
     "is_grounded",
@@ -112,24 +118,7 @@ _ANSWERS = (
     ),
 )
 
-# Words that carry no claim: they may stand in any answer, never count as kin of a tool, and are never copied alone.
-_GLUE = frozenset(
-    """a about already also am an and any are as at available be been both but by can could current currently day did
-    do does for from give has have he hello her here hey hi his hour how i in is it its just know let like live lives me
-    moment my now of on or our please right say see she should show take tell than that the their them there these
-    they this those to today tomorrow tonight use was we were what when where which who why will with would you your
-    """.split()  # noqa: SIM905 - a hundred quoted words are harder to read
-)
-_NOT_COPIED = _GLUE | frozenset(
-    """yes no list need want time weather temperature warm cold hot rain raining snow snowing sunny windy umbrella coat
-    late local tool tools friend sister brother good morning evening thank thanks write explain translate
-    """.split()  # noqa: SIM905 - as above
-)
-_JOINERS = frozenset("de da do del di la las los le of am an der den upon sur the al el".split())  # noqa: SIM905 - as above
 _MINUS = "\N{MINUS SIGN}"
-_QUOTES = "'\N{RIGHT SINGLE QUOTATION MARK}"
-_WORD = re.compile(rf"[^\W\d_][\w.{_QUOTES}-]*|\d[\w.:/-]*")
-_POSSESSIVE = re.compile(rf"[{_QUOTES}]s$")
 _YES_OR_NO = re.compile(
     r"(?:^|[.!?,]\s+)(?:is|are|was|were|do|does|did|will|would|should|has|have)\b", re.IGNORECASE
 )
@@ -137,107 +126,6 @@ _CIRCLE = re.compile(
     r"\b(\w.{2,60}?)(?:\W+\1){2}\b", re.DOTALL
 )  # the same words three times on end
 _NUMBER = re.compile(rf"(?<![\w.,:-])[-{_MINUS}]?\d+(?:[.,:]\d+)*")
-
-
-# --- words --------------------------------------------------------------------------------------------------------
-
-
-def _words(text: str) -> list[tuple[str, int, int]]:
-    """Give the words of a text with where they begin and end; a possessive 's is no part of one."""
-    found = []
-    for match in _WORD.finditer(text):
-        word = _POSSESSIVE.sub("", match.group().rstrip(f".-{_QUOTES}"))
-        found.append((word, match.start(), match.start() + len(word)))
-    return found
-
-
-def copy_spans(text: str) -> tuple[str, ...]:
-    """Give the pieces of a text that an argument may be copied from: names as a whole, longest first.
-
-    Names are told by their capitals ("Rio de Janeiro" is one). Where nothing is capitalised, every run of words that
-    say something counts, up to four of them.
-    """
-    words = _words(text)
-    names = tuple(dict.fromkeys(_names(text, words)))
-    if names:
-        return names
-    pieces: list[str] = []
-    for run in _runs(text, words):
-        for length in range(min(4, len(run)), 0, -1):
-            for first in range(len(run) - length + 1):
-                pieces += [text[run[first][1] : run[first + length - 1][2]]]
-    return tuple(dict.fromkeys(pieces))
-
-
-def _is_name(word: str) -> bool:
-    return word[0].isupper() and word.lower() not in _NOT_COPIED
-
-
-def _names(text: str, words: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-    index = 0
-    while index < len(words):
-        if not _is_name(words[index][0]):
-            index += 1
-            continue
-        last = probe = index
-        while probe + 1 < len(words) and not text[words[probe][2] : words[probe + 1][1]].strip(" "):
-            probe += 1
-            if _is_name(words[probe][0]):
-                last = probe
-            elif words[probe][0] not in _JOINERS:
-                break
-        yield text[words[index][1] : words[last][2]]
-        index = last + 1
-
-
-def _runs(text: str, words: Sequence[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
-    run: list[tuple[str, int, int]] = []
-    for word in words:
-        apart = bool(run) and bool(text[run[-1][2] : word[1]].strip(" "))
-        if word[0].lower() in _NOT_COPIED or apart:
-            if run:
-                yield run
-            run = []
-        if word[0].lower() not in _NOT_COPIED:
-            run.append(word)
-    if run:
-        yield run
-
-
-def _stem(word: str) -> str:
-    word = word.lower()
-    for ending in ("ing", "y", "ed", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
-
-
-def _telling(text: str, *, names: bool = False) -> set[str]:
-    """Give the stems of the words that say something; names of places and people only where asked."""
-    left_out = set() if names else {part for name in copy_names(text) for part in name.split()}
-    return {
-        _stem(word)
-        for word, _, _ in _words(text)
-        if word.lower() not in _GLUE and word not in left_out
-    }
-
-
-def copy_names(text: str) -> tuple[str, ...]:
-    """Give the names in a text, told by their capitals."""
-    return tuple(dict.fromkeys(_names(text, _words(text))))
-
-
-def _likeness(one: str, other: str) -> float:
-    """Tell how alike two sentences are, 0 to 1: shared words, those that say nothing counted for little."""
-    left, right = (
-        {_stem(w) for w, _, _ in _words(text)} - {_stem(n) for n in copy_names(text)}
-        for text in (one, other)
-    )
-
-    def weight(words: set[str]) -> float:
-        return sum(0.2 if word in _GLUE else 1.0 for word in words)
-
-    return weight(left & right) / (weight(left | right) or 1.0)
 
 
 # --- the call -----------------------------------------------------------------------------------------------------
@@ -260,7 +148,7 @@ def call_context(
             (sentence, _call_text(tool.name, arguments)) for sentence, arguments in _examples(tool)
         ]
     mixed = sorted(examples, key=lambda example: zlib.crc32(example[0].encode()))
-    nearest = sorted(mixed, key=lambda example: _likeness(example[0], question))[-NEAREST:]
+    nearest = sorted(mixed, key=lambda example: likeness(example[0], question))[-NEAREST:]
     past = [(said, _call_text(call.name, call.arguments)) for said, call in earlier]
     lines = [f"- {tool.name}: {_first_sentence(tool.description)}" for tool in tools.values()]
     system = "\n".join(
@@ -350,7 +238,7 @@ def _property_schema(rule: Any, question: str, *, is_required: bool) -> Any:
         spans = copy_spans(question)
         return {"enum": list(spans)} if spans else {**rule, "x-copy": None} if is_required else None
     if "enum" in rule and not is_required:
-        words = {word.lower() for word, _, _ in _words(question)}
+        words = {word.lower() for word, _, _ in words_of(question)}
         named = [value for value in rule["enum"] if str(value).lower() in words]
         return {"enum": named} if named else None
     return rule
@@ -405,16 +293,16 @@ def _mass(alternatives: Sequence[Mapping[str, Any]], names: Iterable[str]) -> fl
 
 def wants_tool(chance: float, tools: Mapping[str, AgentTool], question: str) -> bool:
     """Whether a tool is called: a matter of probability, the bar lower where the question speaks of a tool's matter."""
-    kin = bool(_telling(question) & _matters(tools.values()))
+    kin = bool(telling(question) & _matters(tools.values()))
     return chance >= (CALL_CHANCE_OF_KIN if kin else CALL_CHANCE)
 
 
 def _matters(tools: Iterable[AgentTool]) -> set[str]:
     words: set[str] = set()
     for tool in tools:
-        words |= {_stem(part) for part in tool.name.split("_")} | _telling(tool.description)
+        words |= {stem(part) for part in tool.name.split("_")} | telling(tool.description)
         for sentence, _ in tool.examples:
-            words |= _telling(sentence)
+            words |= telling(sentence)
     return words
 
 
@@ -425,7 +313,7 @@ def answer_context(question: str, data: str) -> LlmContext:
     """Give the prompt that asks for a sentence which answers `question` with `data`."""
     nearest = max(
         _ANSWERS,
-        key=lambda known: _likeness(known[0], question) + _likeness(_head(known[1]), _head(data)),
+        key=lambda known: likeness(known[0], question) + likeness(_head(known[1]), _head(data)),
     )
     turns = [(_task(asked, given), sentence) for asked, given, sentence in (*_ANSWERS, nearest)]
     system = "Answer the question in one short sentence. Use only the data."
@@ -458,10 +346,10 @@ def is_grounded(answer: str, data: str, question: str) -> bool:
         return False
     known_numbers = _numbers(data)
     numbers = _numbers(answer)
-    said, given, asked = (_telling(text, names=True) for text in (answer, data, question))
+    said, given, asked = (telling(text, names=True) for text in (answer, data, question))
     words = {word for word in said if not word[0].isdigit()}
     if _YES_OR_NO.search(question):
-        asked = {_stem(part) for name in copy_names(question) for part in name.split()}
+        asked = {stem(part) for name in copy_names(question) for part in name.split()}
     if not numbers <= known_numbers or not words <= given | asked:
         return False
     return bool(numbers) or bool(words & (given - asked))
