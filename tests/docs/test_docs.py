@@ -37,6 +37,7 @@ blocks, printed, fits, file_named = (
 
 CALLS = {
     "What time is it in Tokyo?": ("get_time", {"city": "Tokyo"}),
+    "How many people live in Tokyo?": ("get_population", {"city": "Tokyo"}),
     "How many words are in 'to be or not to be'?": ("count_words", {"text": "to be or not to be"}),
 }
 
