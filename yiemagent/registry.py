@@ -410,6 +410,7 @@ def list_tool(store: ToolStore) -> AgentTool:
         execute=execute,
         parallel_tool_execute=True,
         annotations={"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
+        examples=[("What tools are there?", {}), ("List your tools.", {})],
     )
 
 

@@ -186,7 +186,8 @@ DATA = "Weather in Bonn, Germany: light rain, -3 °C, wind 7 km/h"
         ("It is cold in Bonn at -3 °C.", False),
         ("It is cold in Bonn.", False),
         ("The wind is 7 km/h.", True),
-        ("In Bonn it is light rain light rain light rain", False),
+        ("In Bonn it is light rain and light rain.", False),
+        ("In Bonn it is rain rain rain", False),
         ("", False),
     ],
 )

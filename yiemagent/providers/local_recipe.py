@@ -102,6 +102,11 @@ _ANSWERS = (
         "There are 7 chairs left.",
     ),
     (
+        "My friend is in Perth. How late is it there?",
+        "Current time in Perth: 2026-07-02 18:40 (AWST, UTC+08:00)",
+        "It is 18:40 in Perth.",
+    ),
+    (
         "Is it raining in Riga?",
         "Weather in Riga: heavy snow, -3 °C, wind 31 km/h",
         "In Riga there is heavy snow at -3 °C.",
@@ -114,7 +119,7 @@ _ANSWERS = (
     (
         "How cold is it in Minsk?",
         "Weather in Minsk: overcast, 4 °C, wind 2 km/h",
-        "In Minsk it is 4 °C and overcast.",
+        "It is 4 °C in Minsk.",
     ),
 )
 
@@ -122,9 +127,8 @@ _MINUS = "\N{MINUS SIGN}"
 _YES_OR_NO = re.compile(
     r"(?:^|[.!?,]\s+)(?:is|are|was|were|do|does|did|will|would|should|has|have)\b", re.IGNORECASE
 )
-_CIRCLE = re.compile(
-    r"\b(\w.{2,60}?)(?:\W+\1){2}\b", re.DOTALL
-)  # the same words three times on end
+# The same word three times on end, or the same words twice.
+_CIRCLE = re.compile(r"\b(\w+)(?:\W+\1){2}\b|\b(\w+\W+\w.{0,60}?)\W+(?:and\W+)?\2\b", re.DOTALL)
 _NUMBER = re.compile(rf"(?<![\w.,:-])[-{_MINUS}]?\d+(?:[.,:]\d+)*")
 
 
