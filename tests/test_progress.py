@@ -126,7 +126,7 @@ def test_nothing_fits_behind_the_end():
     progress = Progress(())
     update = next(e for e in WHOLE if type(e).__name__ == "ToolExecUpdateEvent")
 
-    assert progress.fits(WHOLE[0])
-    assert not progress.fits(update)
-    progress.take(AgentEndEvent((), AssistantMessage("x")))
-    assert not progress.fits(WHOLE[0])
+    assert progress.take(WHOLE[0])
+    assert not progress.take(update)
+    assert progress.take(AgentEndEvent((), AssistantMessage("x")))
+    assert not progress.take(WHOLE[0])

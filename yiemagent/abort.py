@@ -6,6 +6,7 @@ signal is aborted with its parent and can be aborted alone, as a tool call is at
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -29,16 +30,18 @@ class AbortSignal:
     __slots__ = ("__weakref__", "_aborted_at", "_callbacks", "_lock", "_parent", "_reason")
 
     def __init__(self, parent: AbortSignal | None = None) -> None:
-        # Protects the three fields below. Re-entrant, since a signal handler or a finalizer may abort while the same
-        # thread is in here; callbacks never run while it is held. Waiters have a `SimpleQueue` each, whose `put` may
-        # be called from anywhere, where an `Event` could deadlock.
+        # Decides which call of `abort` is the first. Re-entrant, since a signal handler or a finalizer may abort while
+        # the same thread is in here; callbacks never run while it is held. Waiters have a `SimpleQueue` each, whose
+        # `put` may be called from anywhere, where an `Event` could deadlock.
         self._lock = threading.RLock()
         self._aborted_at: float | None = None
         self._reason: str | None = None
+        # Without a lock, since every tool call comes and goes here: single steps of a dict are atomic, and who pops a
+        # callback is the one to call it.
         self._callbacks: dict[object, Callable[[], None]] = {}
-        self._parent: Callable[[], None] | None = None
+        self._parent: Callable[[], object] | None = None
         if parent is not None:
-            self._parent = parent.add_callback(self._follow(parent))
+            self._parent = parent.add_callback(functools.partial(self._follow, parent))
 
     @property
     def aborted(self) -> bool:
@@ -69,10 +72,8 @@ class AbortSignal:
                 return False
             self._reason = reason
             self._aborted_at = time.monotonic()
-            callbacks = tuple(self._callbacks.values())
-            self._callbacks.clear()
-        for callback in callbacks:
-            _call(callback)
+        for key in tuple(self._callbacks):
+            self._call_back(key)
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -94,7 +95,7 @@ class AbortSignal:
             remove()
         return True
 
-    def add_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def add_callback(self, callback: Callable[[], None]) -> Callable[[], object]:
         """Have `callback` called once when the signal is set, at once where it is set already.
 
         Contract: it runs in the thread that aborts, must return at once and must not raise (what it raises is logged).
@@ -103,14 +104,11 @@ class AbortSignal:
             A function that takes the callback back; calling it twice does nothing.
         """
         key = object()
-        with self._lock:
-            self._callbacks[key] = callback
-            # Asked after it was added: a signal handler or finalizer may abort in this thread between any two lines.
-            late = self._aborted_at is not None and self._callbacks.pop(key, None) is not None
-        if late:
-            _call(callback)
-            return _nothing
-        return lambda: self._remove(key)
+        self._callbacks[key] = callback
+        # Asked after it was added: an abort comes between any two lines, and may have looked before.
+        if self._aborted_at is not None:
+            self._call_back(key)
+        return functools.partial(self._callbacks.pop, key, None)
 
     def raise_if_aborted(self) -> None:
         """Raise `AbortedError` where the signal is set."""
@@ -123,15 +121,20 @@ class AbortSignal:
             self._parent()
             self._parent = None
 
-    def _follow(self, parent: AbortSignal) -> Callable[[], None]:
-        def follow() -> None:
-            self.abort(parent.reason)
+    def _follow(self, parent: AbortSignal) -> None:
+        self.abort(parent.reason)
 
-        return follow
-
-    def _remove(self, key: object) -> None:
-        with self._lock:
-            self._callbacks.pop(key, None)
+    def _call_back(self, key: object) -> None:
+        """Call a callback, unless it was called or taken back."""
+        callback = self._callbacks.pop(key, None)
+        if callback is None:
+            return
+        try:
+            callback()
+        except (
+            Exception
+        ):  # a callback is anybody's; one that fails must not keep the others from being told
+            logger.warning("an abort callback raised", exc_info=True)
 
     def __repr__(self) -> str:
         state = f"aborted: {self._reason!r}" if self.aborted else "not aborted"
@@ -164,16 +167,3 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the limit is reached."""
         return self.remaining_s() == 0.0
-
-
-def _call(callback: Callable[[], None]) -> None:
-    try:
-        callback()
-    except (
-        Exception
-    ):  # a callback is anybody's; one that fails must not keep the others from being told
-        logger.warning("an abort callback raised", exc_info=True)
-
-
-def _nothing() -> None:
-    """Take nothing back: the callback was called already."""

@@ -192,7 +192,8 @@ class _Batch:
             if not self.running:
                 continue
             self._take(self._remaining_s())
-            self._give_up(time.monotonic())
+            if self.running:
+                self._give_up(time.monotonic())
 
     def _has_place(self) -> bool:
         return len(self.running) < self.config.max_parallel_tools
@@ -245,13 +246,16 @@ class _Batch:
         """Wait for what comes first, and then take all that is there."""
         try:
             settled = self.settled.get(timeout=timeout_s)
-            while True:
-                if settled is not None and settled[0] in self.running:
-                    self.running.pop(settled[0]).signal.release()
-                    self._settle(*settled)
-                settled = self.settled.get_nowait()
         except Empty:
             return
+        self._took(settled)
+        while not self.settled.empty():  # this thread alone takes, so what is there stays
+            self._took(self.settled.get())
+
+    def _took(self, settled: tuple[int, FinalizedOutcome] | None) -> None:
+        if settled is not None and settled[0] in self.running:
+            self.running.pop(settled[0]).signal.release()
+            self._settle(*settled)
 
     def _give_up(self, now: float) -> None:
         """Answer for calls whose time is up; their threads are left behind."""

@@ -154,8 +154,9 @@ def _is_sound(window: Sequence[AgentMessage]) -> bool:
         given = [getattr(message, "tool_call_id", None) for message in window[1:behind]]
         if given != ids or len(set(ids)) < len(ids) or "" in ids:
             return False
-    if not all(isinstance(message, UserMessage) for message in window[behind:]):
-        return False
+    for message in window[behind:]:
+        if not isinstance(message, UserMessage):
+            return False
     return all(map(_is_clean, window))
 
 

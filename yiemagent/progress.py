@@ -34,7 +34,6 @@ from yiemagent.pipeline import (
     create_tool_result_message,
 )
 from yiemagent.streaming import with_own_ids
-from yiemagent.transcript import Transcript
 
 __all__ = ["Progress"]
 
@@ -50,7 +49,7 @@ class Progress:
     ended: bool = False
     in_turn: bool = False
     turns: int = 0
-    new: Transcript = attrs.field(factory=Transcript)
+    new: list[AgentMessage] = attrs.field(factory=list)
     last_answer: AssistantMessage | None = None
     open_message: AgentMessage | None = None
     update: MessageUpdateEvent | None = None
@@ -60,14 +59,12 @@ class Progress:
     ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
     failed_sinks: set[int] = attrs.field(factory=set)
 
-    def fits(self, event: Event) -> bool:
-        """Whether an event may still be emitted: nothing after AgentEnd, and no update of a call that has ended."""
-        if isinstance(event, ToolExecUpdateEvent):
-            return event.tool_call_id in self.open_calls
-        return not self.ended
-
-    def take(self, event: Event) -> None:
-        """Fold an event in."""
+    def take(self, event: Event) -> bool:
+        """Fold an event in; gives False where it may not be emitted: nothing may after AgentEnd, and no update of a
+        call that is not under way.
+        """
+        if self.ended:
+            return False
         match event:
             case MessageUpdateEvent():
                 self.update = event
@@ -90,11 +87,14 @@ class Progress:
                 self.started = True
             case AgentEndEvent():
                 self.ended = True
+            case ToolExecUpdateEvent():
+                return event.tool_call_id in self.open_calls
             case _:
                 pass
+        return True
 
     def _message_ended(self, message: AgentMessage) -> None:
-        self.new = self.new.append(message)
+        self.new.append(message)
         self.open_message = self.update = None
         if self.owed_prompts and self.owed_prompts[0] is message:
             self.owed_prompts = self.owed_prompts[1:]

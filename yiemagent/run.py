@@ -41,7 +41,8 @@ logger = logging.getLogger("yiemagent.run")
 
 EventSink = Callable[[Event], None]
 
-# How much longer than user code's grace the settler waits: in it the run's own thread settles what the grace left.
+# How much longer than user code's grace the settler waits: in it the run's own thread settles what the grace left;
+# and how long it then lets a sink go on.
 _SETTLE_AFTER_S = 0.05
 _EXIT_WAIT_S = 0.5
 
@@ -102,7 +103,8 @@ class Run:
         self._close_gate = close_gate
         self._on_done = on_done
         # Serialises emission, so that sinks need no locks of their own. Held while sinks run, by the one emitter
-        # that may; re-entrant, since a sink may call back into what emits. The settler passes it by.
+        # that may; re-entrant, since a sink may call back into what emits. A settler waits for it briefly only, and
+        # then passes it by.
         self._order = threading.RLock()
         # The gate: protects the fields below it. Never held while user code runs.
         self._gate = threading.Lock()
@@ -119,7 +121,7 @@ class Run:
         self._sinks: list[EventSink | None] = list(sinks)
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
-        self._unwatch: Callable[[], None] = _nothing
+        self._unwatch: Callable[[], object] = _nothing
 
     # -- the thread --
 
@@ -183,38 +185,46 @@ class Run:
         On the run's own thread this raises (an exception that only the run's thread sees) once somebody else settled
         the run; on other threads the event is dropped.
         """
+        if (
+            self._owner is not None
+        ):  # without the lock, which a tool that emits without end may hold most of the time
+            self._drop()
+            return
         with self._order:
             if self._emitting:  # a sink called back: all sinks get what it was told of first
                 self._later.append(event)
                 return
             self._emitting = True
             try:
-                self._emit_one(event)
+                self._tell_or_drop(event)
                 while self._later:
-                    self._emit_one(self._later.popleft())
+                    self._tell_or_drop(self._later.popleft())
             finally:
                 self._emitting = False
 
-    def _emit_one(self, event: Event) -> None:
-        if self._admit(event, None):
-            self._deliver(event, 0, None)
-            return
-        self.dropped += 1
+    def _tell_or_drop(self, event: Event) -> None:
+        if not self._tell(event, None):
+            self._drop()
+
+    def _drop(self) -> None:
         thread = self._thread
-        if threading.current_thread() is thread and self._owner not in (None, thread):
+        with self._gate:
+            self.dropped += 1
+            abandoned = self._owner not in (None, thread)
+        if abandoned and threading.current_thread() is thread:
             raise RunAbandoned
 
-    def _admit(self, event: Event, owner: object | None) -> bool:
-        """Number an event and fold it in, where `owner` may still emit it."""
+    def _tell(self, event: Event, owner: object | None, *, skip: int = -1) -> bool:
+        """Number an event, fold it in and tell the sinks, except `skip`; gives False where `owner` may not emit it."""
         with self._gate:
-            if self._owner is not owner or not self._progress.fits(event):
+            if self._owner is not owner or not self._progress.take(event):
                 return False
             self._sequence += 1
             stamp(event, self._sequence, self.id, time.time())
-            self._progress.take(event)
             self._fold.take(event)
             self._watch(event)
             self._delivering = (event, 0) if self._sinks else None
+        self._deliver(event, 0, owner, skip=skip)
         return True
 
     def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:
@@ -257,8 +267,7 @@ class Run:
         notice = SinkFailedEvent(
             f"an event sink raised {text}", FrozenDict({"sink": sink, "error": text})
         )
-        if self._admit(notice, owner):
-            self._deliver(notice, 0, owner, skip=index)
+        self._tell(notice, owner, skip=index)
 
     # -- the end --
 
@@ -303,26 +312,32 @@ class Run:
         owner = threading.current_thread()
         if owner is self._thread:
             with self._order:  # an update that is being delivered comes first
-                stuck = self._claim(answer)
+                over = self._claim(answer) is not False and self._close(owner)
         else:
-            stuck = self._claim(answer)
-        if stuck is False:
-            return
-        if isinstance(stuck, tuple):
-            self._go_past(*stuck, owner)
-        if self._close(owner):
+            over = self._take_over(answer, owner)
+        if over:
             self._unwatch()
             _live.pop(self.id, None)
             self._done.set()
             self._on_done()
 
-    def _go_past(self, event: Event, index: int, owner: object) -> None:
-        """Tell the other sinks of what one was being told when the run was taken over; that one gets no more."""
-        logger.warning(
-            "event sink %s is still busy and gets no more of this run", _shown(self._sinks[index])
-        )
-        self._sinks[index] = None
-        self._deliver(event, index + 1, owner)
+    def _take_over(self, answer: AssistantMessage, owner: threading.Thread) -> bool:
+        """Settle the run for its thread; a sink that is busy, and stays so for a moment, gets no more of it."""
+        stuck = self._claim(answer)
+        if stuck is False:
+            return False
+        free = self._order.acquire(timeout=_SETTLE_AFTER_S)
+        try:
+            if isinstance(stuck, tuple):
+                event, index = stuck
+                if not free:
+                    sink, self._sinks[index] = _shown(self._sinks[index]), None
+                    logger.warning("event sink %s is still busy and gets no more of this run", sink)
+                self._deliver(event, index + 1, owner)
+            return self._close(owner)
+        finally:
+            if free:
+                self._order.release()
 
     def _close(self, owner: object) -> bool:
         """Emit what the run owes, and its end; gives whether it was `owner`'s up to the last event."""
@@ -341,8 +356,7 @@ class Run:
         return self._owner is owner
 
     def _emit_as(self, event: Event, owner: object) -> bool:
-        if self._admit(event, owner):
-            self._deliver(event, 0, owner)
+        self._tell(event, owner)
         return self._owner is owner
 
     def shut(self) -> None:

@@ -73,6 +73,8 @@ class StateFold:
 
     def take(self, event: Event) -> None:
         """Go along with an event."""
+        if event.__class__ not in _CHANGING:
+            return
         messages, pending, active, error = self._parts
         match event:
             case MessageEndEvent():
@@ -87,7 +89,7 @@ class StateFold:
                 pending, active = frozenset(), False
                 error = event.answer.error_message if event.answer.failed else None
             case _:
-                return
+                pass
         self._parts = (messages, pending, active, error)
 
     @property
@@ -100,3 +102,7 @@ class StateFold:
             self._latest = (state, parts)
         return state
 
+
+_CHANGING = frozenset(
+    {AgentEndEvent, AgentStartEvent, MessageEndEvent, ToolExecEndEvent, ToolExecStartEvent}
+)

@@ -31,12 +31,12 @@ class Transcript(Sequence[AgentMessage]):
 
     def append(self, message: AgentMessage) -> Transcript:
         """Give the history that is this one and then `message`."""
+        longer = self._next
+        if longer is not None and longer._items[self._length] is message:
+            return longer
         try:
             self._permit.pop()
         except IndexError:
-            longer = self._next
-            if longer is not None and longer._items[self._length] is message:
-                return longer
             return Transcript(itertools.chain(self, (message,)))
         self._items.append(message)
         longer = Transcript.__new__(Transcript)
