@@ -440,7 +440,7 @@ def loop(model, *, live_tools=None, prepare_context=None, context=None, **config
             prepare_context=prepare_context,
         ),
     )
-    pool.shutdown()
+    pool.shutdown(wait=False)
     return answer, sink
 
 

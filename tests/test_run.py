@@ -58,7 +58,7 @@ def make(answers=("fine",), *tools, sinks=(), signal=None, grace_s=0.1, config=N
     done = options.pop("on_done", lambda: None)
 
     def on_done():
-        pool.shutdown()
+        pool.shutdown(wait=False)
         done()
 
     run = Run(
@@ -499,6 +499,27 @@ def test_a_sink_stuck_while_the_run_settles_does_not_keep_it_from_its_end():
     check_event_order(sink.events)
     assert answer.error_message == "ValueError: broken"
     assert closed == [1]
+
+
+@pytest.mark.parametrize("kind", [MessageEndEvent, TurnEndEvent, AgentEndEvent])
+def test_a_sink_that_holds_the_settler_is_left_behind_too(kind):
+    """A settler that a sink gets hold of is itself settled without that sink."""
+    sink = RecordingSink()
+    with Hold() as model, Hold() as hold:
+
+        def stuck(event):
+            ends = isinstance(event, kind) and getattr(event, "message", None) is not PROMPT
+            if ends:
+                hold()
+
+        run = make(stuck_model(model), sinks=[stuck, sink, stuck], grace_s=0.05)
+        model.wait()
+        run.signal.abort()
+        answer = end_without_thread(run)
+    end(run)
+
+    check_event_order(sink.events)
+    assert answer.stop_reason == "aborted"
 
 
 def test_a_sink_that_is_not_busy_is_not_cut_off():

@@ -1,9 +1,10 @@
 """One `run_loop` on one daemon thread: ordered events, abort, and an end that comes exactly once.
 
 A run is settled by whoever claims it: its own thread, when the loop has given the answer or raised; or, when an
-abort's grace is over and user code still holds that thread, a settler, which also takes over from a thread that a
-sink holds while it settles. The claim is a compare-and-set under the gate lock; what the loser still emits is dropped
-and counted. The settler closes what is open from what was emitted so far, so every Start has its End on that path too.
+abort's grace is over and user code still holds that thread, a settler. A settler also takes over from a thread that a
+sink holds while it settles, an earlier settler's included. The claim is a compare-and-set under the gate lock; what
+the loser still emits is dropped and counted. The settler closes what is open from what was emitted so far, so every
+Start has its End on that path too.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import error_text
 from yiemagent.events import (
     AgentEndEvent,
     Event,
+    EventSink,
     SinkFailedEvent,
     stamp,
 )
@@ -35,11 +36,9 @@ from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
 from yiemagent.state import AgentState, StateFold
 
-__all__ = ["EventSink", "Run"]
+__all__ = ["Run"]
 
 logger = logging.getLogger("yiemagent.run")
-
-EventSink = Callable[[Event], None]
 
 # How much longer than user code's grace the settler waits: in it the run's own thread settles what the grace left;
 # and how long it then lets a sink go on.
@@ -91,7 +90,7 @@ class Run:
         close_gate: Callable[[], None] = _nothing,
         on_done: Callable[[], None] = _nothing,
     ) -> None:
-        self.id = uuid4().hex
+        self.id = os.urandom(16).hex()
         self.name = name
         self.signal = signal or AbortSignal()
         self.answer: AssistantMessage | None = None
@@ -289,19 +288,19 @@ class Run:
     def _settle_late(self) -> None:
         limit = min(self._grace_s + _SETTLE_AFTER_S, threading.TIMEOUT_MAX)
         if not self._done.wait(limit):
+            self._settle_later()  # should a sink hold this thread, too
             self._settle(made_answer("aborted", _why(self.signal), self._progress.last_answer))
 
     def _claim(self, answer: AssistantMessage) -> tuple[Event, int] | bool | None:
         """Take the run over; gives False where somebody has it for good, else what was being delivered.
 
-        A settler takes it from the run's thread too: a sink may hold that one while it settles. The answer is the
-        first claimer's.
+        A settler takes it from whoever settles already, since a sink may hold that thread. The answer is the first
+        claimer's.
         """
         mine = threading.current_thread()
         with self._gate:
-            if self._owner is not None and (
-                mine is self._thread or self._owner is not self._thread
-            ):
+            lost = self._owner is not None and mine is self._thread
+            if lost or self._owner is _EXIT or self._done.is_set():
                 return False
             self._owner = mine
             self.answer = self.answer or answer
