@@ -15,12 +15,11 @@ from yiemagent.agent_core import AgentCore, Receipt
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import ConfigurationError
+from yiemagent.events import EventSink
 from yiemagent.llm import stream_fn_of
 from yiemagent.machine import State, classify
 from yiemagent.messages import AgentMessage
 from yiemagent.registry import ToolStore, register_tool
-from yiemagent.remote_tools import discovery_tool
-from yiemagent.run import EventSink
 from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool, is_async
 from yiemagent.transcript import Transcript
@@ -203,6 +202,8 @@ def _store(
             raise ConfigurationError(
                 f"mcp_server must be callable as mcp_server('tools/list'), not {mcp_server!r}"
             )
+        from yiemagent.remote_tools import discovery_tool  # needed with a server only
+
         discovery = discovery_tool(store, mcp_server)
         if discovery.name in store.snapshot():
             store.remove(discovery.name)

@@ -14,25 +14,25 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
-from yiemagent.answer import Requests
 from yiemagent.channels import Channel, Doorbell
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
-from yiemagent.events import Event, MessageEndEvent
-from yiemagent.loop import LoopPorts, made_answer, run_loop
+from yiemagent.events import Event, EventSink, MessageEndEvent
 from yiemagent.machine import Action, View, decide
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
-from yiemagent.openai_format import user_message
-from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore
-from yiemagent.run import EventSink, Run
 from yiemagent.state import AgentState
+
+if TYPE_CHECKING:
+    from yiemagent.answer import Requests
+    from yiemagent.pool import DaemonPool
+    from yiemagent.run import Run
 
 __all__ = ["AgentCore", "Receipt"]
 
@@ -95,6 +95,8 @@ def _prompt(message: Any) -> AgentMessage:
         message, (AssistantMessage, ToolResultMessage)
     ):
         return cast("AgentMessage", message)
+    from yiemagent.openai_format import user_message  # loads with the first message
+
     return user_message(message)
 
 
@@ -370,6 +372,12 @@ class AgentCore:
         run.start()
 
     def _new_run(self, entry: _Entry) -> Run:
+        # All that runs a loop loads with the first run: a program that only makes an agent starts without it.
+        from yiemagent.answer import Requests
+        from yiemagent.loop import LoopPorts, run_loop
+        from yiemagent.pool import DaemonPool
+        from yiemagent.run import Run
+
         if self._pool is None:
             self._pool = DaemonPool(f"yiem-{self.name}-tool")
         pool = self._pool
@@ -470,7 +478,8 @@ class AgentCore:
             assert entry is not None
             self._state = run.state
             self._run = self._run_entry = None
-            answer = run.answer or made_answer("error", "the run gave no answer")
+            answer = run.answer
+            assert answer is not None
             if entry.reply is None:
                 self._output.put(answer)
         if entry.reply is not None:

@@ -21,13 +21,13 @@ from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import AgentStateError, ConfigurationError, ResponseTimeout
-from yiemagent.events import Event
+from yiemagent.events import Event, EventSink
 from yiemagent.llm import StreamFn, stream_fn_of
 from yiemagent.loop import LoopPorts, run_loop
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.openai_format import user_message
 from yiemagent.pool import DaemonPool
-from yiemagent.run import EventSink, Run
+from yiemagent.run import Run
 from yiemagent.state import AgentState
 from yiemagent.tool import is_async
 from yiemagent.transcript import Transcript

@@ -7,7 +7,7 @@ anywhere; outside a run they have no `run_id` and a sequence of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -25,6 +25,7 @@ __all__ = [
     "CompactionEndEvent",
     "CompactionStartEvent",
     "Event",
+    "EventSink",
     "FallbackEvent",
     "MessageEndEvent",
     "MessageStartEvent",
@@ -210,6 +211,9 @@ class ToolsChangedEvent(NoticeEvent):
 class SinkFailedEvent(NoticeEvent):
     """An event sink raised; details: `sink`, `error`. Told once per run, to the other sinks."""
 
+
+# What a sink gives back is dropped.
+EventSink: TypeAlias = Callable[[Event], object]
 
 AgentEvent: TypeAlias = (
     AgentStartEvent

@@ -13,7 +13,6 @@ from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError, ConfigurationError
 from yiemagent.messages import AssistantMessage, LlmModel, model_id
-from yiemagent.openai_format import assistant_message, format_msg_for_llm
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 from yiemagent.tool import is_async
@@ -158,6 +157,8 @@ def adapt_llm_call(
             yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message=_why(signal)))
             return
         try:
+            from yiemagent.openai_format import assistant_message  # for a plain function only
+
             answer = assistant_message(llm_call(_request(context, options, format_msg_for_llm)))
         except Exception as error:  # a user's function may raise anything; a stream never raises
             yield ErrorEvent(_failed(error, options, signal), error)
@@ -179,6 +180,8 @@ def _request(
         if not isinstance(request, Mapping):
             raise BadResponseError(f"format_msg_for_llm gave {request!r}; give the request dict")
     else:
+        from yiemagent.openai_format import format_msg_for_llm
+
         request = format_msg_for_llm(context)
     extra = {
         "model": model_id(options.model) or None,

@@ -6,7 +6,6 @@ model. `BaseException` is caught on purpose: a tool that calls `sys.exit()` must
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -278,6 +277,8 @@ def _unknown_tool(name: str, names: Iterable[str]) -> str:
     known = list(names)
     if not known:
         return f"Tool {name!r} not found: no tools are available"
+    import difflib  # for a name that is wrong only
+
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"Tool {name!r} not found{hint} Available tools: {', '.join(known)}"

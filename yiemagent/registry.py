@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from yiemagent.arguments import checker_for
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
-from yiemagent.signature import tool as tool_of
 from yiemagent.tool import AgentTool, AgentToolResult
-from yiemagent.tool_files import LoadedFile, forget, load_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from yiemagent.tool_files import LoadedFile
 
 __all__ = [
     "ToolStore",
@@ -122,7 +123,7 @@ class ToolStore:
             raise ConfigurationError(
                 f"{tool!r} is no AgentTool; make one with AgentTool(...) or @tool"
             )
-        checker_for(tool)  # warns now about what its schema can't hold, not at the first call
+        _look_at_schema(tool)  # warns now about what its schema can't hold, not at the first call
         with self._lock:
             held = self._tools.get(tool.name)
             if held is tool:
@@ -144,7 +145,7 @@ class ToolStore:
             ToolNotFound: where `old` is not in the store any more.
             DuplicateTool: where a third tool has the new name.
         """
-        checker_for(new)
+        _look_at_schema(new)
         with self._lock:
             if self._tools.get(old.name) is not old:
                 raise ToolNotFound(
@@ -292,6 +293,8 @@ def load_tools(
     """
     if on_error not in {"skip", "raise"}:
         raise ConfigurationError(f"on_error must be 'skip' or 'raise', not {on_error!r}")
+    from pathlib import Path
+
     folder = Path(directory)
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {str(directory)!r} to load tools from")
@@ -331,10 +334,12 @@ def _load(store: ToolStore, path: Path) -> AgentTool:
         with store._lock:
             store._errors.pop(path, None)
         return kept[1]
+    from yiemagent.tool_files import forget, load_file
+
     loaded = load_file(path)
     try:
         tool = _as_tool(loaded.given)
-        checker_for(tool)
+        _look_at_schema(tool)
         store._put_file(loaded, tool)
     except ConfigurationError as error:
         forget(loaded.package)
@@ -351,6 +356,8 @@ def _as_tool(given: Any) -> AgentTool:
     if isinstance(given, AgentTool):
         return given
     if callable(given) and not isinstance(given, type):
+        from yiemagent.signature import tool as tool_of
+
         made: AgentTool = tool_of(given)
         return made
     raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
@@ -358,6 +365,8 @@ def _as_tool(given: Any) -> AgentTool:
 
 def builtin_tools_dir() -> Path:
     """The folder of the built-in tool files: part of the installed package, else beside it in a checkout."""
+    from pathlib import Path
+
     return _builtin_folder(Path(__file__).resolve().parent)
 
 
@@ -366,6 +375,12 @@ def _builtin_folder(package: Path) -> Path:
         if folder.is_dir():
             return folder
     raise ConfigurationError(f"{package} has no built-in tools with it; install yiemagent again")
+
+
+def _look_at_schema(tool: AgentTool) -> None:
+    from yiemagent.arguments import checker_for  # loads with the first tool
+
+    checker_for(tool)
 
 
 # --- functions for users ---------------------------------------------------------------------------------------------
@@ -380,7 +395,11 @@ def register_tool(store: ToolStore, tool: AgentTool | Callable[..., Any]) -> Age
         DuplicateTool: where another tool has the name; that one stays.
         ConfigurationError: where it can't become a tool.
     """
-    return store.register(tool if isinstance(tool, AgentTool) else tool_of(tool))
+    if isinstance(tool, AgentTool):
+        return store.register(tool)
+    from yiemagent.signature import tool as tool_of
+
+    return store.register(tool_of(tool))
 
 
 def get_tools(store: ToolStore) -> dict[str, AgentTool]:

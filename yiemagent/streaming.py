@@ -9,11 +9,11 @@ Notices may stand anywhere before the end. Where a provider collects a message p
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
-from uuid import uuid4
 
 import attrs
 
@@ -189,7 +189,7 @@ StreamEvent: TypeAlias = (
 
 def new_call_id() -> str:
     """A fresh id for a tool call that came without one."""
-    return f"call_{uuid4().hex[:24]}"
+    return f"call_{os.urandom(12).hex()}"
 
 
 def tool_arguments(text: str) -> FrozenDict | str:

@@ -6,7 +6,6 @@ run by the same wrapper, in the pipeline and in a unit test that calls `tool.exe
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 import re
@@ -262,6 +261,8 @@ def _bytes_text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
+        import base64
+
         return (
             f"{len(data)} bytes that are no text, base64: {base64.b64encode(data).decode('ascii')}"
         )
