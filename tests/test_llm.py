@@ -53,8 +53,8 @@ class Plain:
 
 @pytest.mark.parametrize(
     "stream_fn",
-    [three, Model(), ScriptedModel(), lambda *given: iter(given), functools.partial(three)],
-    ids=["function", "object", "scripted", "starred", "partial"],
+    [three, Model(), ScriptedModel(), OpenAIChat("m"), functools.partial(three)],
+    ids=["function", "object", "scripted", "provider", "partial"],
 )
 def test_a_stream_fn_stays_what_it_is(stream_fn):
     """A callable of context, options and signal is given back."""
@@ -274,3 +274,20 @@ def test_budgets_of_options_can_not_change():
 
     assert options.thinking_budgets == {"low": 100}
     assert StreamOptions().thinking_budgets == {}
+
+
+def test_a_callable_that_takes_anything_is_a_plain_function():
+    """A decorated function or a mock takes `*args`; it is asked with the request dict, unless it is marked."""
+    requests = []
+
+    def wrapped(*args, **kwargs):
+        requests.append(args)
+        return "hello"
+
+    stream = stream_fn_of(wrapped)
+    events = list(stream(LlmContext("", (UserMessage("hi"),)), StreamOptions(), AbortSignal()))
+    wrapped.is_stream_fn = True
+
+    assert events[-1].message.text == "hello"
+    assert isinstance(requests[0][0], dict)
+    assert stream_fn_of(wrapped) is wrapped

@@ -122,7 +122,14 @@ def stream_fn_of(llm_call: Any, format_msg_for_llm: FormatMsgForLlm | None = Non
 
 
 def _is_stream_fn(function: Any) -> bool:
-    """Whether a callable takes (context, options, signal) rather than one request dict."""
+    """Whether a callable takes (context, options, signal) rather than one request dict.
+
+    One that takes anything (`*args`, as a decorated function or a mock does) is a plain function, unless it says
+    `is_stream_fn = True`, as a provider does that is both.
+    """
+    marked = getattr(function, "is_stream_fn", None)
+    if isinstance(marked, bool):
+        return marked
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -131,12 +138,13 @@ def _is_stream_fn(function: Any) -> bool:
         signature.bind(None, None, None)
     except TypeError:
         return False
-    required = [
+    positional = [
         p
         for p in signature.parameters.values()
-        if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
+        if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
     ]
-    return len(required) != 1
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) > 1 or (not required and len(positional) >= 3)
 
 
 def adapt_llm_call(

@@ -78,6 +78,8 @@ class LocalModel:
         ConfigurationError: the extra `local` is not installed, or the model is not there; the text says what to run.
     """
 
+    is_stream_fn = True  # asked with a context; and with a request dict alone, as a plain function
+
     def __init__(
         self,
         model: str = "",

@@ -70,6 +70,8 @@ class OpenAIChat:
         ConfigurationError: the model has no name, or the base URL is none.
     """
 
+    is_stream_fn = True  # asked with a context; and with a request dict alone, as a plain function
+
     def __init__(
         self,
         model: str,
