@@ -21,7 +21,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import workload
 from workload import Script
@@ -39,7 +39,7 @@ def resident_kb() -> int:
 class Clock:
     """CPU and wall seconds of a block, the garbage of what came before it collected first."""
 
-    def __enter__(self) -> Clock:
+    def __enter__(self) -> Self:
         gc.collect()
         self._cpu, self._wall = time.process_time(), time.perf_counter()
         return self

@@ -39,10 +39,10 @@ class Agent:
         while (calls := script.next()) is not None:
             told = [_call(c.id, c.name, c.args_json) for c in calls]
             messages.append({"role": "assistant", "content": None, "tool_calls": told})
-            if len(calls) == 1:
-                results = [self.one(calls[0].name, calls[0].args_json)]
-            else:
-                results = self.together(calls)
+            alone = len(calls) == 1
+            results = (
+                [self.one(calls[0].name, calls[0].args_json)] if alone else self.together(calls)
+            )
             for call, result in zip(calls, results, strict=True):
                 content = str(result)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": content})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import workload
+
 from yiemagent import AgentTool, YiemAgent, run_agent, stop_agent, take_response
 from yiemagent.events import MessageUpdateEvent
 from yiemagent.messages import AssistantMessage, ToolCall
