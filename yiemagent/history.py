@@ -73,6 +73,8 @@ class Repairer:
 
     def repair(self, messages: Sequence[AgentMessage]) -> Sequence[LlmMessage]:
         """Give `messages` as `repair` does."""
+        if self._goes_on_soundly(messages):
+            return cast("Sequence[LlmMessage]", messages)
         if not self._goes_on(messages):
             self._done, self._sound, self._open = 0, None, 0
         # A list may be changed by its owner later, so what was checked is kept by itself.
@@ -91,6 +93,22 @@ class Repairer:
         if sound is last:
             return cast("Sequence[LlmMessage]", messages)
         return cast("Sequence[LlmMessage]", Transcript(messages[: self._done]).extend(sound))
+
+    def _goes_on_soundly(self, messages: Sequence[AgentMessage]) -> bool:
+        """Whether all was sound, and the one window that is new is; the way of nearly every turn."""
+        known = self._done + self._open
+        if self._sound is not None or (known and not self._open):
+            return False
+        if not (isinstance(messages, Transcript) and messages.continues(self._source)):
+            return False
+        fresh = messages[known:]
+        if not fresh or not _is_sound(fresh):
+            return False
+        if isinstance(fresh[0], AssistantMessage):
+            self._done, self._open = known, 0
+        self._open += len(fresh)
+        self._source = messages
+        return True
 
     def _goes_on(self, messages: Sequence[AgentMessage]) -> bool:
         if len(messages) < self._done + self._open:
@@ -154,10 +172,12 @@ def _is_sound(window: Sequence[AgentMessage]) -> bool:
         given = [getattr(message, "tool_call_id", None) for message in window[1:behind]]
         if given != ids or len(set(ids)) < len(ids) or "" in ids:
             return False
-    for message in window[behind:]:
-        if not isinstance(message, UserMessage):
+    for position, message in enumerate(window):
+        if position >= behind and not isinstance(message, UserMessage):
             return False
-    return all(map(_is_clean, window))
+        if not _is_clean(message):
+            return False
+    return True
 
 
 def _paired(
