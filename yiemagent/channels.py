@@ -54,6 +54,8 @@ class Channel(Generic[T]):
         self.name = name
         self.capacity = capacity
         self._queue: queue.Queue[T] = queue.Queue(capacity)
+        # One condition for all that one may wait for, told to all: three would be most of an idle agent's memory.
+        self._queue.not_full = self._queue.all_tasks_done = self._queue.not_empty
         self._bell = bell
         self._closed = False  # read and written under the queue's own mutex
 
@@ -80,7 +82,7 @@ class Channel(Generic[T]):
                 self._queue.not_full.wait(remaining)
             self._refuse_if_closed()
             self._queue.queue.append(item)
-            self._queue.not_empty.notify()
+            self._queue.not_empty.notify_all()
         self._ring()
 
     def get(self, timeout_s: float | None = None) -> T:
@@ -102,7 +104,7 @@ class Channel(Generic[T]):
                     raise ResponseTimeout(f"nothing came within {timeout_s} s; nothing is lost")
                 self._queue.not_empty.wait(remaining)
             item = cast("T", self._queue.queue.popleft())
-            self._queue.not_full.notify()
+            self._queue.not_full.notify_all()
         return item
 
     def take(self) -> T | None:
@@ -110,7 +112,7 @@ class Channel(Generic[T]):
         with self._queue.mutex:
             if not self._queue.queue:
                 return None
-            self._queue.not_full.notify()
+            self._queue.not_full.notify_all()
             return cast("T", self._queue.queue.popleft())
 
     def peek(self) -> T | None:
@@ -138,7 +140,7 @@ class Channel(Generic[T]):
             for item in self._queue.queue:
                 if wanted(item):
                     self._queue.queue.remove(item)
-                    self._queue.not_full.notify()
+                    self._queue.not_full.notify_all()
                     return cast("T", item)
         return None
 
