@@ -1,298 +1,344 @@
-"""Measures yiemagent against the floor and prints each figure beside its bound; exits 1 where one falls short.
+"""Measures what yiemagent costs, beside the least that the same work costs, and prints each figure beside its bound.
 
-    python benchmarks/run.py            # each figure over more rounds
-    python benchmarks/run.py --quick    # under a minute
-    python benchmarks/run.py --peers DIR  # the turn cost of peers, each in its own environment below DIR
+    python benchmarks/run.py --quick          under a minute; exit code 1 where a figure falls short
+    python benchmarks/run.py                  the same with more rounds
+    python benchmarks/run.py --peers DIR      also other frameworks, each from its virtual environment in DIR
 
-Everything is a ratio of what was measured in one run, in turns, since machines are noisy; CPU time where the work is
-CPU's. The floor is the least Python that does the same work (`adapters/floor.py`).
+Ratios are taken inside one process whose adapters take turns, or, where a fresh process is what is measured, between
+processes that take turns; the median over the rounds is shown. CPU time counts what the processor does, wall time what
+a person waits for.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import json
 import os
-import pathlib
+import platform
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = pathlib.Path(__file__).resolve().parent
-OURS, FLOOR, BARE = "yiemagent", "floor", "bare_loop"
-IMPORTS = "from yiemagent import YiemAgent, ToolStore, load_tools, run_agent, take_response"
-PROVIDER = (
-    "from yiemagent import YiemAgent; from yiemagent.providers import OpenAIChat\n"
-    "YiemAgent(OpenAIChat('m', api_key='x'))"
-)
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PEERS = ("llm", "smolagents", "pydantic_ai", "openai_agents", "strands", "langgraph")
+PROVIDER = "from yiemagent.providers import OpenAIChat"
+NAMES = "from yiemagent import YiemAgent, ToolStore, load_tools, run_agent, take_response"
+TIME_LIMIT_S = 120
 
 
 class Figure(NamedTuple):
-    """One figure, its bound, and whether more or less is better."""
+    """A figure beside its bound."""
 
-    name: str
+    what: str
     value: float
     bound: float
-    unit: str = "x"
-    least: bool = False
+    unit: str = ""
+    note: str = ""
+    at_least: bool = False
 
     @property
     def holds(self) -> bool:
-        return self.value >= self.bound if self.least else self.value <= self.bound
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
 
     def row(self) -> str:
-        sign = ">=" if self.least else "<="
-        mark = "ok" if self.holds else "SHORT"
-        return f"{self.name:<58} {self.value:>9.2f} {sign} {self.bound:<6g} {self.unit:<4} {mark}"
+        sign = "≥" if self.at_least else "≤"
+        mark = "ok" if self.holds else "FALLS SHORT"
+        shown = f"{self.value:,.4g}{self.unit}"
+        return f"{self.what:<62} {shown:>12} {sign} {self.bound:g}{self.unit:<4} {mark:<12} {self.note}"
 
 
-def worker(scenario: str, adapters: list[str], python: str = sys.executable, **params: Any) -> Any:
-    """Run a scenario in a fresh process and give its figures by adapter."""
-    command = [python, str(HERE / "worker.py"), scenario, ",".join(adapters), json.dumps(params)]
-    environ = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    done = subprocess.run(
-        command, cwd=HERE, env=environ, capture_output=True, text=True, check=False
+# --- processes
+
+
+def environment() -> dict[str, str]:
+    """The process's own, without what would change the figures; the checkout first on the path."""
+    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
+
+
+def start(scenario: str, adapters: str, python: str, **params: Any) -> subprocess.Popen[str]:
+    command = [python, str(HERE / "worker.py"), scenario, adapters, json.dumps(params)]
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    result = (
-        json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {"error": "nothing"}
-    )
+
+
+def measure(
+    scenario: str, adapters: str = "yiemagent", python: str = sys.executable, **params: Any
+) -> dict[str, dict[str, list[float]]]:
+    """Give the figures of a scenario, by adapter; each a list with one value a round."""
+    return result_of(start(scenario, adapters, python, **params))
+
+
+def result_of(process: subprocess.Popen[str]) -> dict[str, dict[str, list[float]]]:
+    try:
+        out, complaints = process.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise RuntimeError(f"no result within {TIME_LIMIT_S} s") from None
+    if not out.strip():
+        raise RuntimeError(f"exit code {process.returncode}: {complaints[-800:]}")
+    result = json.loads(out)
     if "error" in result:
-        raise RuntimeError(f"{scenario} {adapters}: {result['error']}\n{done.stderr[-2000:]}")
-    return result
+        raise RuntimeError(f"{result['error']}\n{complaints[-800:]}")
+    return dict(result)
 
 
-def middle(values: list[float]) -> float:
-    return statistics.median(values)
+def cpu_ms(code: str) -> float:
+    """CPU milliseconds of a fresh process that runs `code`."""
+    arguments = [sys.executable, "-c", code]
+    process = os.posix_spawn(sys.executable, arguments, environment())
+    _, status, used = os.wait4(process, 0)
+    if status:
+        raise RuntimeError(f"{code!r} failed")
+    return (used.ru_utime + used.ru_stime) * 1e3
 
 
-def ratio(figures: Any, figure: str, ours: str = OURS, other: str = FLOOR) -> float:
-    """The median over rounds of ours to the other's in the same round."""
-    pairs = zip(figures[ours][figure], figures[other][figure], strict=True)
-    return middle([one / two for one, two in pairs])
+def interleaved(rounds: int, **codes: str) -> dict[str, float]:
+    """The median CPU milliseconds of several codes, each in fresh processes that take turns."""
+    times: dict[str, list[float]] = {name: [] for name in codes}
+    for number in range(rounds + 1):
+        for name, code in codes.items():
+            used = cpu_ms(code)
+            if number:  # the first round fills the disk cache
+                times[name].append(used)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 @contextlib.contextmanager
-def server() -> Any:
-    """A local model server; gives its URL."""
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "server.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=HERE,
-        text=True,
-    )
-    try:
+def server() -> Iterator[str]:
+    """A local server in a process of its own; gives its base URL."""
+    command = [sys.executable, str(HERE / "server.py")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-    finally:
         process.stdin.close()
-        process.wait(10)
 
 
-# --- the figures -------------------------------------------------------------------------------------------------
+# --- figures
 
 
-def turns(rounds: int) -> list[Figure]:
-    found, per_turn = [], {}
-    for count, repeat in ((10, 20), (100, 3), (1000, 1)):
-        figures = worker("loop", [OURS, FLOOR], turns=count, repeat=repeat, rounds=rounds)
-        found.append(
-            Figure(
-                f"turn with a tool, CPU to the floor, {count} turns",
-                ratio(figures, "cpu_us_turn"),
-                4,
-            )
+def ratio(figures: Any, figure: str, one: str = "yiemagent", other: str = "floor") -> float:
+    """The median of the rounds' ratios."""
+    pairs = zip(figures[one][figure], figures[other][figure], strict=True)
+    return statistics.median(mine / theirs for mine, theirs in pairs)
+
+
+def median(figures: Any, figure: str, adapter: str = "yiemagent") -> float:
+    return statistics.median(figures[adapter][figure])
+
+
+def turns(rounds: int) -> Iterator[Figure]:
+    a_turn = {}
+    for count, repeat in ((10, 8), (100, 2), (1000, 1)):
+        found = measure("loop", "floor,yiemagent", turns=count, repeat=repeat, rounds=rounds)
+        a_turn[count] = median(found, "cpu_us_turn")
+        note = (
+            f"{a_turn[count]:.0f} µs against {median(found, 'cpu_us_turn', 'floor'):.0f} (aim 2.5)"
         )
-        per_turn[count] = min(figures[OURS]["cpu_us_turn"])
-    found.append(
-        Figure("a turn at 1,000 turns to one at 100", per_turn[1000] / per_turn[100], 1.15)
+        what = f"a turn with one call, {count} turns: CPU to the floor's"
+        yield Figure(what, ratio(found, "cpu_us_turn"), 4, "x", note)
+    growth = measure("growth", rounds=rounds)
+    what = "a turn at 1,000 turns to one at 100: CPU"
+    yield Figure(what, median(growth, "ratio"), 1.15, "x")
+    many = measure("tools", rounds=rounds, tools=500, turns=100)
+    yield Figure("a turn with 500 tools to one with 1: CPU", median(many, "ratio"), 1.2, "x")
+
+
+def together(rounds: int) -> Iterator[Figure]:
+    for calls, bound in ((8, 1.1), (64, 1.25)):
+        found = median(measure("batch", calls=calls, rounds=rounds), "wall_ms")
+        what = f"{calls} parallel calls of 50 ms: time to 50 ms"
+        yield Figure(what, found / 50, bound, "x", f"{found:.1f} ms")
+    found = median(measure("crowd", agents=200, turns=5, delay_s=0.02, rounds=rounds), "wall_ms")
+    what = "200 agents, 5 turns, model of 20 ms: time to the ideal"
+    yield Figure(what, found / 100, 1.5, "x", f"{found:.0f} ms")
+    waits = median(measure("wakeup", messages=60, rounds=rounds), "ms")
+    yield Figure("a message to an idle agent until its model is asked", waits, 1, " ms")
+
+
+def streams(rounds: int, url: str) -> Iterator[Figure]:
+    three = "floor,bare_loop,yiemagent"
+    for mode, words in (("text", "text"), ("tool", "argument")):
+        found = measure("stream", three, url=url, mode=mode, chunks=20_000, rounds=rounds)
+        rate = f"{median(found, 'chunks_s'):,.0f}/s"
+        for other, bound in (("floor", 0.4), ("bare_loop", 0.6)):
+            what = f"20,000 {words} chunks: rate to the {other.replace('_', ' ')}'s"
+            value = ratio(found, "chunks_s", other=other)
+            yield Figure(what, value, bound, "x", rate, at_least=True)
+    short = measure("stream", url=url, mode="tool", chunks=5_000, rounds=rounds)
+    value = median(found, "cpu_us_chunk") / median(short, "cpu_us_chunk")
+    yield Figure("an argument chunk of 20,000 to one of 5,000: CPU", value, 1.15, "x")
+
+
+def over_http(rounds: int, url: str) -> Iterator[Figure]:
+    found = measure("http", "floor,yiemagent", url=url, turns=50, rounds=rounds)
+    note = f"{median(found, 'cpu_us_turn'):.0f} µs a turn"
+    yield Figure(
+        "50 turns over HTTP: CPU to the floor's", ratio(found, "cpu_us_turn"), 1.5, "x", note
     )
-    offered = {
-        tools: min(
-            worker("loop", [OURS], turns=100, repeat=3, tools=tools, rounds=rounds)[OURS][
-                "cpu_us_turn"
-            ]
-        )
-        for tools in (1, 500)
-    }
-    found.append(Figure("a turn with 500 tools to one with 1", offered[500] / offered[1], 1.2))
-    return found
 
 
-def batches(rounds: int) -> list[Figure]:
-    return [
-        Figure(
-            f"{calls} parallel tools of 50 ms, to 50 ms",
-            min(worker("batch", [OURS], calls=calls, rounds=rounds)[OURS]["wall_ms"]) / 50,
-            bound,
-        )
-        for calls, bound in ((8, 1.1), (64, 1.25))
-    ]
+def idle(process: subprocess.Popen[str]) -> Iterator[Figure]:
+    found = result_of(process)
+    yield Figure("100 idle agents for 10 s: CPU", median(found, "cpu_s"), 0.01, " s")
+    yield Figure("an idle agent: memory", median(found, "kb_agent"), 60, " KB")
 
 
-def crowd(rounds: int) -> list[Figure]:
-    figures = worker("crowd", [OURS], agents=200, turns=5, delay_s=0.02, rounds=rounds)
-    return [
-        Figure(
-            "200 agents of 5 turns, to the ideal 100 ms", min(figures[OURS]["wall_ms"]) / 100, 1.5
-        )
-    ]
+def start_up(rounds: int, url: str) -> Iterator[Figure]:
+    found = interleaved(
+        rounds, bare="pass", attrs="import attrs", alone="import yiemagent", names=NAMES
+    )
+    attrs = found["attrs"] - found["bare"]
+    note = f"import attrs {attrs:.0f} ms"
+    alone, names = found["alone"] - found["bare"], found["names"] - found["bare"]
+    yield Figure("`import yiemagent` to `import attrs`: CPU", alone / attrs, 1.1, "x", note)
+    yield Figure("importing what an agent needs to `import attrs`: CPU", names / attrs, 3.2, "x")
+    loaded = modules_after(NAMES)
+    yield Figure("modules after that", len(loaded), 140)
+    heavy = sorted({"requests", "jsonschema", "asyncio"} & loaded)
+    yield Figure("of them requests, jsonschema, asyncio", len(heavy), 0, note=", ".join(heavy))
+    first = {a: f"{FIRST}main({a!r}, {url!r})" for a in ("floor", "yiemagent")}
+    both = interleaved(rounds, **first)
+    note = f"{both['yiemagent']:.0f} ms against {both['floor']:.0f}"
+    what = "the process of a first agent with a provider: CPU to the floor's"
+    yield Figure(what, both["yiemagent"] / both["floor"], 1.2, "x", note)
+    yield Figure("the installed core with its dependencies", installed_mb(), 10, " MB")
 
 
-def streams(rounds: int) -> list[Figure]:
-    found = []
-    with server() as url:
-        for mode, label in (("text", "text"), ("tool", "argument")):
-            chunks = 20_000 if mode == "text" else 4_000
-            figures = worker(
-                "stream", [OURS, FLOOR, BARE], url=url, mode=mode, chunks=chunks, rounds=rounds
-            )
-            rate = ratio(figures, "chunks_s")
-            bare = ratio(figures, "chunks_s", OURS, BARE)
-            found.append(Figure(f"{label} chunks a second, to the floor", rate, 0.4, least=True))
-            found.append(Figure(f"{label} chunks a second, to a bare loop", bare, 0.6, least=True))
-        cost = {
-            chunks: min(
-                worker("stream", [OURS], url=url, mode="tool", chunks=chunks, rounds=rounds)[OURS][
-                    "cpu_us_chunk"
-                ]
-            )
-            for chunks in (2_000, 16_000)
-        }
-        found.append(
-            Figure("an argument chunk of 16,000 to one of 2,000", cost[16_000] / cost[2_000], 1.25)
-        )
-        figures = worker("http", [OURS, FLOOR], url=url, turns=50, rounds=rounds)
-        found.append(
-            Figure("50 turns over HTTP, CPU to the floor", ratio(figures, "cpu_us_turn"), 1.5)
-        )
-    return found
+FIRST = f"""
+import importlib, sys
+sys.path.insert(0, {str(HERE)!r})
+def main(adapter, url):
+    import workload
+    importlib.import_module("adapters." + adapter).client(url, "loop-1-add", [workload.add_tool()])()
+"""
 
 
-def idle() -> list[Figure]:
-    figures = worker("idle", [OURS], agents=100, seconds=10, rounds=1, warm=False)[OURS]
-    woken = worker("wakeup", [OURS], messages=100, rounds=1)[OURS]["ms"]
-    return [
-        Figure("100 idle agents for 10 s, CPU", figures["cpu_s"][0], 0.01, "s"),
-        Figure("an idle agent, memory", figures["kb_agent"][0], 60, "KB"),
-        Figure("a message to an idle agent, until its model is asked", min(woken), 1.0, "ms"),
-    ]
-
-
-def process_cpu(code: str) -> float:
-    """CPU seconds of a process that runs `code`, from its own accounting."""
-    tail = "\nimport resource as r; u = r.getrusage(r.RUSAGE_SELF); print(u.ru_utime + u.ru_stime)"
+def modules_after(code: str) -> set[str]:
+    """The modules that `code` loads in a bare interpreter."""
+    probe = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
     done = subprocess.run(
-        [sys.executable, "-c", code + tail],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=HERE.parent,
+        [sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=True
     )
-    return float(done.stdout.splitlines()[-1])
+    return set(done.stdout.split())
 
 
-def imports(rounds: int) -> list[Figure]:
-    codes = {"bare": "", "attrs": "import attrs", "all": IMPORTS, "package": "import yiemagent"}
-    codes |= {"provider": PROVIDER, "floor": "import requests, jsonschema, json, threading"}
-    times: dict[str, list[float]] = {name: [] for name in codes}
-    for _ in range(rounds * 3):
-        for name, code in codes.items():
-            times[name].append(process_cpu(code))
-    cost = {name: min(values) for name, values in times.items()}
-    attrs = cost["attrs"] - cost["bare"]
-    counted = subprocess.run(
-        [sys.executable, "-c", IMPORTS + "\nimport sys; print(len(sys.modules), *sys.modules)"],
-        capture_output=True, text=True, check=True, cwd=HERE.parent,
-    ).stdout.split()  # fmt: skip
-    heavy = {"requests", "jsonschema", "asyncio"} & set(counted)
-    return [
-        Figure(
-            "import of the first names, to import attrs", (cost["all"] - cost["bare"]) / attrs, 3.2
-        ),
-        Figure("modules after it", float(counted[0]), 140, ""),
-        Figure("of these requests, jsonschema or asyncio", float(len(heavy)), 0, ""),
-        Figure("import yiemagent, to import attrs", (cost["package"] - cost["bare"]) / attrs, 1.1),
-        Figure(
-            "process of a first agent with a provider, to the floor's",
-            cost["provider"] / cost["floor"],
-            1.2,
-        ),
-    ]
-
-
-def weight() -> list[Figure]:
-    """What the core and its dependencies take on disk, installed."""
-    code = (
-        "import importlib.metadata as m, re, pathlib\n"
-        "todo, seen, size = ['yiemagent'], set(), 0\n"
-        "while todo:\n"
-        "    name = todo.pop()\n"
-        "    if name in seen: continue\n"
-        "    seen.add(name)\n"
-        "    d = m.distribution(name)\n"
-        "    for f in d.files or ():\n"
-        "        p = pathlib.Path(d.locate_file(f))\n"
-        "        if p.is_file() and p.suffix != '.pyc': size += p.stat().st_size\n"
-        "    for r in d.requires or ():\n"
-        "        wanted = 'extra ==' not in r and 'python_version <' not in r\n"
-        "        if wanted: todo.append(re.match(r'[\\w.-]+', r).group())\n"
-        "print(size)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"not measured, yiemagent is not installed here: {done.stderr.splitlines()[-1]}")
-        return []
-    size = int(done.stdout)
-    size += sum(
-        p.stat().st_size
-        for p in (HERE.parent / "yiemagent").rglob("*")
-        if p.suffix != ".pyc" and p.is_file()
-    )
-    return [Figure("installed core with its dependencies", size / 1e6, 10, "MB")]
-
-
-def peers(folder: pathlib.Path) -> None:
-    """Print the turn cost of each peer that has an adapter and an environment of its own below `folder`."""
-    for environment in sorted(folder.iterdir()):
-        adapter = HERE / "adapters" / f"{environment.name}.py"
-        if not adapter.exists():
+def installed_mb() -> float:
+    """What the library and its dependencies take on disk, as installed, compiled files included."""
+    seen: set[str] = set()
+    size = sum(path.stat().st_size for path in (ROOT / "yiemagent").rglob("*") if path.is_file())
+    size += sum(path.stat().st_size for path in (ROOT / "tools").glob("*.py"))
+    waiting = ["attrs", "jsonschema", "requests", "urllib3"]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
             continue
-        python = str(environment / "bin" / "python")
-        figures = worker("loop", [environment.name], python, turns=100, rounds=3)
-        print(
-            f"{environment.name:<20} {min(figures[environment.name]['cpu_us_turn']):>10.0f} us a turn"
-        )
+        seen.add(name)
+        found = importlib.metadata.distribution(name)
+        for file in found.files or ():
+            with contextlib.suppress(FileNotFoundError):
+                size += Path(str(file.locate())).stat().st_size
+        wanted = [r for r in found.requires or () if "extra ==" not in r]
+        waiting += [_name(requirement) for requirement in wanted if _applies(requirement)]
+    return size / 1e6
+
+
+def _name(requirement: str) -> str:
+    end = next((i for i, c in enumerate(requirement) if not (c.isalnum() or c in "-_.")), None)
+    return requirement[:end]
+
+
+def _applies(requirement: str) -> bool:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.distribution(_name(requirement))
+        return True
+    return False  # for another Python or another system
+
+
+# --- peers
+
+
+def compare(folder: Path, url: str) -> None:
+    """Print a table of other frameworks: CPU to the floor's, from processes that take turns."""
+    small = {"rounds": 3}
+    jobs: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("turn, 10 turns", "loop", "cpu_us_turn", {"turns": 10, "repeat": 3, **small}),
+        ("turn, 100 turns", "loop", "cpu_us_turn", {"turns": 100, **small}),
+        ("turn, 500 tools", "loop", "cpu_us_turn", {"turns": 20, "tools": 500, **small}),
+        ("8 calls, ms", "batch", "wall_ms", {"calls": 8, **small}),
+        ("64 calls, ms", "batch", "wall_ms", {"calls": 64, **small}),
+        ("200 agents, ms", "crowd", "wall_ms", {"agents": 200, "turns": 5, "delay_s": 0.02, "rounds": 1}),
+        ("text chunk", "stream", "cpu_us_chunk", {"url": url, "mode": "text", "chunks": 2000, **small}),
+        ("turn over HTTP", "http", "cpu_us_turn", {"url": url, "turns": 20, **small}),
+    ]  # fmt: skip
+    names = ["floor", "yiemagent", *(n for n in PEERS if (folder / n / "bin" / "python").exists())]
+    print(f"\n{'CPU µs, or wall ms where it says so':<18}", *(f"{name:>15}" for name in names))
+    for title, scenario, figure, params in jobs:
+        cells = []
+        for name in names:
+            python = str(folder / name / "bin" / "python") if name in PEERS else sys.executable
+            try:
+                cells.append(
+                    f"{median(measure(scenario, name, python, **params), figure, name):,.0f}"
+                )
+            except RuntimeError as error:
+                cells.append(str(error).splitlines()[0][:14])
+        print(f"{title:<36}", *(f"{cell:>15}" for cell in cells), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, under a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: under a minute")
     parser.add_argument(
         "--peers",
-        type=pathlib.Path,
+        nargs="?",
+        type=Path,
+        const=HERE / ".venvs",
         metavar="DIR",
-        help="measure peers in the environments below DIR",
+        help="also measure the frameworks whose virtual environments setup_peers.py put there",
     )
-    options = parser.parse_args()
-    rounds = 3 if options.quick else 9
-    figures = []
-    groups = [turns, batches, crowd, streams, imports]
-    for group in groups:
-        for figure in group(rounds):
-            print(figure.row(), flush=True)
-            figures.append(figure)
-    for figure in (*idle(), *weight()):
-        print(figure.row(), flush=True)
-        figures.append(figure)
-    if options.peers:
-        peers(options.peers)
-    short = [figure.name for figure in figures if not figure.holds]
+    chosen = parser.parse_args()
+    rounds = 5 if chosen.quick else 15
+    begun = time.monotonic()
     print(
-        f"{len(figures) - len(short)} of {len(figures)} figures hold"
-        + (f"; short: {'; '.join(short)}" if short else "")
+        f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
     )
+    figures: list[Figure] = []
+    resting = start(
+        "idle", "yiemagent", sys.executable, agents=100, seconds=10, rounds=1, warm=False
+    )
+    assert resting.stderr is not None
+    resting.stderr.readline()  # its agents are made; from now on it sleeps, and hinders nobody
+    with server() as url:
+        parts = (
+            turns(rounds),
+            together(rounds),
+            streams(rounds, url),
+            over_http(rounds, url),
+            start_up(rounds, url),
+            idle(resting),
+        )
+        for part in parts:
+            for figure in part:
+                figures.append(figure)
+                print(figure.row(), flush=True)
+        if chosen.peers is not None:
+            compare(chosen.peers, url)
+    short = [figure for figure in figures if not figure.holds]
+    took = time.monotonic() - begun
+    print(f"{len(figures) - len(short)} of {len(figures)} figures hold their bounds; {took:.0f} s")
     return 1 if short else 0
 
 

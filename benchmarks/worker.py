@@ -93,6 +93,18 @@ def loop(adapter: ModuleType, turns: int, tools: int = 1, repeat: int = 1) -> di
     }
 
 
+def growth(adapter: ModuleType) -> dict[str, float]:
+    """A turn of a long run to one of a short run."""
+    short = loop(adapter, 100, repeat=5)
+    return {"ratio": loop(adapter, 1000)["cpu_us_turn"] / short["cpu_us_turn"]}
+
+
+def tools(adapter: ModuleType, tools: int, turns: int) -> dict[str, float]:
+    """A turn with many tools to one with a single tool."""
+    one = loop(adapter, turns, repeat=3)
+    return {"ratio": loop(adapter, turns, tools, repeat=3)["cpu_us_turn"] / one["cpu_us_turn"]}
+
+
 _nap = workload.nap_tool()
 
 
@@ -194,7 +206,7 @@ def wakeup(adapter: ModuleType, messages: int) -> dict[str, float]:
     return {"ms": statistics.median(waits) * 1e3}
 
 
-SCENARIOS = {f.__name__: f for f in (loop, batch, crowd, stream, http, idle, wakeup)}
+SCENARIOS = {f.__name__: f for f in (loop, growth, tools, batch, crowd, stream, http, idle, wakeup)}
 
 
 def measure(name: str, adapters: list[str], rounds: int, *, warm: bool, **params: Any) -> Any:

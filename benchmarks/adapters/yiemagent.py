@@ -14,7 +14,7 @@ FINAL = AssistantMessage(workload.FINAL)
 
 
 def model_of(script):
-    def stream(context, options, signal):
+    def stream(_context, _options, _signal):
         calls = script.next()
         message = FINAL
         if calls is not None:
@@ -37,7 +37,7 @@ def tool_of(definition):
             definition.name,
             description=definition.description,
             input_schema=definition.schema,
-            execute=lambda call_id, args, signal, on_partial_result: str(function(**args)),
+            execute=lambda _id, args, _signal, _update: str(function(**args)),
             parallel_tool_execute=True,
         )
         kept = _tools[id(definition)] = (definition, tool)
