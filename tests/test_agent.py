@@ -21,6 +21,7 @@ from yiemagent import (
     get_tools,
     register_tool,
     run_agent,
+    stop_agent,
     take_response,
 )
 from yiemagent.machine import State
@@ -361,3 +362,18 @@ def test_agents_have_names():
         with pytest.raises(ResponseTimeout):
             take_response(agent, 0)
     assert YiemAgent(ScriptedModel()).name != YiemAgent(ScriptedModel()).name
+
+
+def test_a_stopped_agent_says_so():
+    """The repr of an agent that was stopped tells it from an idle one."""
+    agent = YiemAgent(ScriptedModel(), name="ann")
+    idle = repr(agent)
+    stop_agent(agent)
+
+    assert (idle, repr(agent)) == ("<YiemAgent 'ann' idle>", "<YiemAgent 'ann' stopped>")
+
+
+def test_a_model_string_without_a_provider_gets_a_hint():
+    """A bare model name says how to name its provider."""
+    with pytest.raises(ConfigurationError, match=r"did you mean 'openai:gpt-5\.1'"):
+        YiemAgent("gpt-5.1")

@@ -579,3 +579,9 @@ def test_a_loaded_tool_gets_what_the_contract_says(write, folder):
 
     assert tool.execute("7", {"k": 1}).text == '["7", {"k": 1}, false]'
     assert tool.execute("7", {}, signal).text == '["7", {}, true]'
+
+
+def test_swapped_arguments_are_told():
+    """A folder in the store's place is refused in words."""
+    with pytest.raises(ConfigurationError, match="the store comes first"):
+        load_tools("tools", ToolStore())

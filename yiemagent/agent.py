@@ -141,7 +141,8 @@ class YiemAgent:
         self._core.stop(None)
 
     def __repr__(self) -> str:
-        return f"<YiemAgent {self.name!r} {self.channel_state.name.lower()}>"
+        state = "stopped" if self._core.stopped else self.channel_state.name.lower()
+        return f"<YiemAgent {self.name!r} {state}>"
 
 
 def _history(messages: Sequence[AgentMessage]) -> list[AgentMessage]:

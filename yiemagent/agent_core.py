@@ -154,6 +154,11 @@ class AgentCore:
         run = self._run
         return run.state if run is not None else self._state
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes nothing in any more."""
+        return self._stopping == "now"
+
     def view(self) -> View:
         """What the thread sees when it looks."""
         with self._gate:

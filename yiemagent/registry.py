@@ -291,6 +291,10 @@ def load_tools(
         ConfigurationError: where there is no such folder.
         ToolLoadError: where a file is bad and `on_error` is "raise"; what was loaded before it stays.
     """
+    if not isinstance(store, ToolStore):
+        raise ConfigurationError(
+            f"the store comes first: load_tools(store, directory), not load_tools({store!r}, …)"
+        )
     if on_error not in {"skip", "raise"}:
         raise ConfigurationError(f"on_error must be 'skip' or 'raise', not {on_error!r}")
     from pathlib import Path

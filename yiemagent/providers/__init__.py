@@ -30,7 +30,10 @@ def create(provider: str, model: str) -> StreamFn:
     room = _ROOMS.get(provider)
     if room is None:
         known = ", ".join(sorted(_ROOMS))
-        raise ConfigurationError(f"no provider {provider!r} is known; the providers are: {known}")
+        hint = "" if model else f"; did you mean 'openai:{provider}'?"
+        raise ConfigurationError(
+            f"no provider {provider!r} is known; the providers are: {known}{hint}"
+        )
     return cast("StreamFn", importlib.import_module(room).create(model))
 
 
