@@ -41,8 +41,8 @@ def model():
     """A model whose first answer is streamed and whose second ends the run."""
     answers = iter([streamed, ScriptedModel(["fine"])])
 
-    def stream(*given):
-        return next(answers)(*given)
+    def stream(context, options, signal):
+        return next(answers)(context, options, signal)
 
     return stream
 
@@ -104,7 +104,11 @@ def test_an_answer_cut_off_is_kept_with_what_came():
 
 def test_an_answer_that_can_not_be_put_together_is_kept_without_it():
     """Pieces that break what came so far leave the message as it began."""
-    broken = run(lambda *_: iter([StartEvent("m"), TextStartEvent(0), TextDeltaEvent(0, None)]))
+    broken = run(
+        lambda _context, _options, _signal: iter(
+            [StartEvent("m"), TextStartEvent(0), TextDeltaEvent(0, None)]
+        )
+    )
 
     assert broken.messages[-1] == AssistantMessage(
         model="m",
