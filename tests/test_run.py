@@ -783,7 +783,7 @@ def test_the_interpreter_exits_with_a_run_that_hangs(where):
         took = time.monotonic() - begun
 
     assert (told, process.returncode, complaints) == ("exits\n", 0, "")
-    assert took < 1.0
+    assert took < 2.5  # 0.5 s of it is waited; a busy machine is slow to take a process down
 
 
 GATE = """
