@@ -5,15 +5,17 @@ from __future__ import annotations
 import concurrent.futures.thread
 import contextlib
 import gc
+import logging
 import pathlib
 import shutil
 import subprocess
 import sys
 import threading
+from queue import SimpleQueue
 
 import pytest
 
-from tests.support.loops import WAIT_S, Hold
+from tests.support.loops import WAIT_S, Hold, raising
 from yiemagent.pool import DaemonPool
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -81,12 +83,37 @@ def test_a_task_that_raises_ends_no_worker(error):
 
 
 def test_a_pool_that_ended_takes_nothing():
-    """`submit` after `shutdown` is a RuntimeError."""
+    """`submit` and `start` after `shutdown` are a RuntimeError."""
     with pooled() as pool:
         pass
 
     with pytest.raises(RuntimeError):
         pool.submit(lambda: 7)
+    with pytest.raises(RuntimeError, match="the pool has ended"):
+        pool.start(lambda: 7)
+
+
+def test_a_started_task_runs_with_its_arguments():
+    """`start` calls the function on a worker, the one that is idle already."""
+    given = SimpleQueue()
+    with pooled() as pool:
+        pool.start(lambda *args: given.put((threading.current_thread().name, *args)), 1, 2)
+
+        assert given.get(timeout=WAIT_S) == ("yiem-test-tool-1", 1, 2)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), ValueError()], ids=repr)
+def test_what_a_started_task_raises_is_logged(error, caplog):
+    """Nobody waits for it, and its worker goes on."""
+    caplog.set_level(logging.WARNING, "yiemagent.pool")
+    with pooled() as pool:
+        pool.start(raising(error))
+        # The worker counts as idle a moment after the task is done.
+        assert pool._idle_semaphore.acquire(timeout=WAIT_S)
+        pool._idle_semaphore.release()
+
+        assert pool.submit(threading.current_thread).result(WAIT_S).name == "yiem-test-tool-1"
+    assert [record.exc_info[1] for record in caplog.records] == [error]
 
 
 def test_workers_end_with_their_pool():

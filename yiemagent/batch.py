@@ -210,9 +210,8 @@ class _Batch:
         )
         context = contextvars.copy_context()
         try:
-            self.pool.submit(context.run, self._work, index, prepared, signal)
+            self.pool.start(context.run, self._work, index, prepared, signal)
         except RuntimeError as error:  # the interpreter is shutting down, or no thread can be had
-            signal.abort("the call could not be started")  # it may lie in the pool's queue already
             signal.release()
             del self.running[index]
             over = self.signal.aborted_at is not None

@@ -6,14 +6,18 @@ workers here are daemons that are kept out of that list.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.thread import _worker  # no public name
 from typing import Any
 
 __all__ = ["DaemonPool"]
+
+logger = logging.getLogger("yiemagent.pool")
 
 _UNBOUNDED = (
     1_000_000  # whoever submits counts for itself; a hung worker must not take another's place
@@ -29,6 +33,21 @@ class DaemonPool(ThreadPoolExecutor):
 
     def __init__(self, name: str) -> None:
         super().__init__(_UNBOUNDED, thread_name_prefix=name)
+
+    def start(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have `function` called on a worker: `submit` without a future, which costs more than all the rest.
+
+        What it raises is logged, what it gives is dropped.
+
+        Raises:
+            RuntimeError: where the pool has ended, or no thread can be had; the function is not called then.
+        """
+        with self._shutdown_lock:
+            if self._shutdown:
+                raise RuntimeError("the pool has ended")
+            # Before the task is in the queue: one that gets no thread must not lie there for another worker.
+            self._adjust_thread_count()
+            self._work_queue.put(_Task(function, args))  # type: ignore[arg-type]  # all that a worker asks for is `run`
 
     def _adjust_thread_count(self) -> None:
         if self._idle_semaphore.acquire(timeout=0):
@@ -52,3 +71,19 @@ class DaemonPool(ThreadPoolExecutor):
         if sys.version_info >= (3, 14):
             return reference, self._create_worker_context(), work_queue
         return reference, work_queue, self._initializer, self._initargs
+
+
+class _Task:
+    """A call that nobody waits for."""
+
+    __slots__ = ("_args", "_function")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._function = function
+        self._args = args
+
+    def run(self, *_context: Any) -> None:  # from Python 3.14 on it is given the worker's context
+        try:
+            self._function(*self._args)
+        except BaseException:  # anybody's function may raise anything, and no worker ends of it
+            logger.warning("a task raised", exc_info=True)
