@@ -130,3 +130,20 @@ def test_a_folder_that_is_not_there_is_a_usage_problem(action, tmp_path, capsys)
     """A folder that does not exist ends with exit code 2."""
     assert main(["tools", action, str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith("error: no such folder: ")
+
+
+def test_a_file_is_no_folder(folder, capsys):
+    """Where a file is given in place of its folder, the command says that it is none and ends with 2."""
+    assert main(["tools", "check", f"{folder('one')}/one.py"]) == 2
+    assert capsys.readouterr().err.startswith("error: not a folder: ")
+
+
+def test_what_a_schema_can_not_hold_is_a_warning(folder, capsys):
+    """A tool whose schema is not sound loads, and the check says on stderr what is wrong with the schema."""
+    odd = GOOD.replace("label=", 'input_schema={{"type": "objekt"}}, label=')
+    code = main(["tools", "check", folder("odd", odd.format(name="odd", label=""))])
+    shown = capsys.readouterr()
+
+    assert code == 0
+    assert shown.err.startswith("warning: the schema of odd: ")
+    assert "objekt" in shown.err

@@ -64,7 +64,7 @@ def add_local(commands: Any) -> None:
     parser = commands.add_parser(
         "local",
         help="get, list or measure models that run on this machine",
-        description="Models that run on this machine, in this process. They need: pip install 'yiemagent[local]'",
+        description="Models that run on this machine. To run they need: pip install 'yiemagent[local]'",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     pull = actions.add_parser(

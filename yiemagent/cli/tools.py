@@ -11,6 +11,7 @@ from typing import Any
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
 from yiemagent.errors import DuplicateTool, ToolLoadError
 from yiemagent.registry import ToolStore, builtin_tools_dir, load_tools
+from yiemagent.schema import sound_schema
 
 __all__ = ["add_tools", "load_folders", "tools_command"]
 
@@ -59,6 +60,10 @@ def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
         return 0
     for error in errors:
         terminal.say(f"{_problem(error)}\n")
+    for tool in store.snapshot().values():
+        _, notes = sound_schema(tool.input_schema)
+        if notes:  # the tool works, but checks less than its author wrote
+            terminal.note(f"warning: the schema of {tool.name}: {'; '.join(notes)}", "yellow")
     good = len(store) - ("list_tools" in store)
     terminal.note(
         f"{good} {'tool loads' if good == 1 else 'tools load'}, {len(errors)} with errors"
@@ -80,7 +85,8 @@ def load_folders(
     store = ToolStore(name="command")
     for folder in folders:
         if not folder.is_dir():
-            raise UsageProblem(f"no such folder: {folder}")
+            problem = "not a folder" if folder.exists() else "no such folder"
+            raise UsageProblem(f"{problem}: {folder}")
         load_tools(store, folder)
     errors = list(store.load_errors)
     if builtin:
