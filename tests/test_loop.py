@@ -146,8 +146,8 @@ def test_the_callers_context_stays_as_it_was():
 # -- turns --
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5])
-def test_a_runaway_loop_ends_at_its_turn_limit(limit):
+@pytest.mark.parametrize(("limit", "words"), [(1, "1 turn"), (2, "2 turns"), (5, "5 turns")])
+def test_a_runaway_loop_ends_at_its_turn_limit(limit, words):
     """`max_turns` ends the run with an error that says so; every call has its result."""
     model = ScriptedModel(default=calls(call("work")))
     done = run(model, tool(), max_turns=limit)
@@ -155,7 +155,7 @@ def test_a_runaway_loop_ends_at_its_turn_limit(limit):
     assert len(model.requests) == limit
     assert done.answer.stop_reason == "error"
     assert done.answer.error_message == (
-        f"stopped after {limit} turns (max_turns={limit}) with tool calls to go on"
+        f"stopped after {words} (max_turns={limit}) with tool calls to go on"
     )
     assert len(done.results) == limit
     assert done.messages[-1].role == "toolResult"

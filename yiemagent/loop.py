@@ -280,11 +280,9 @@ class _Loop:
 
     def _limit(self, last: AssistantMessage) -> AssistantMessage:
         turns = self.config.max_turns
-        return made_answer(
-            "error",
-            f"stopped after {turns} turns (max_turns={turns}) with tool calls to go on",
-            last,
-        )
+        words = "1 turn" if turns == 1 else f"{turns} turns"
+        text = f"stopped after {words} (max_turns={turns}) with tool calls to go on"
+        return made_answer("error", text, last)
 
 
 def _take(getter: GetMessages | None) -> tuple[AgentMessage, ...]:
