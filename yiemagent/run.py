@@ -195,15 +195,13 @@ class Run:
                 return
             self._emitting = True
             try:
-                self._tell_or_drop(event)
+                if not self._tell(event, None):
+                    self._drop()
                 while self._later:
-                    self._tell_or_drop(self._later.popleft())
+                    if not self._tell(self._later.popleft(), None):
+                        self._drop()
             finally:
                 self._emitting = False
-
-    def _tell_or_drop(self, event: Event) -> None:
-        if not self._tell(event, None):
-            self._drop()
 
     def _drop(self) -> None:
         thread = self._thread
@@ -223,7 +221,8 @@ class Run:
             self._fold.take(event)
             self._watch(event)
             self._delivering = (event, 0) if self._sinks else None
-        self._deliver(event, 0, owner, skip=skip)
+        if self._sinks:
+            self._deliver(event, 0, owner, skip=skip)
         return True
 
     def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:

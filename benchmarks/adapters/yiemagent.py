@@ -1,4 +1,4 @@
-"""yiemagent: a live agent, with one sink that is told of every event."""
+"""yiemagent: a live agent; where it streams, with a sink that is told of every piece."""
 
 from __future__ import annotations
 
@@ -45,16 +45,10 @@ def tool_of(definition):
 
 
 def build(script, tools):
-    count = [0]
-
-    def sink(_event):
-        count[0] += 1
-
     return YiemAgent(
         model_of(script),
         system_prompt=workload.SYSTEM,
         tools=[tool_of(t) for t in tools],
-        event_sink=sink,
         max_turns=None,
     )
 
