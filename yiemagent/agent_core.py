@@ -91,9 +91,8 @@ class _Reply:
 
 def _prompt(message: Any) -> AgentMessage:
     """Give what a caller sends as a message: a user's, or one of the application's kinds."""
-    if hasattr(message, "to_llm") and not isinstance(
-        message, (AssistantMessage, ToolResultMessage)
-    ):
+    models = (AssistantMessage, ToolResultMessage)
+    if hasattr(message, "to_llm") and not isinstance(message, models):
         return cast("AgentMessage", message)
     from yiemagent.openai_format import user_message  # loads with the first message
 
@@ -132,9 +131,7 @@ class AgentCore:
         self._run: Run | None = None
         self._run_entry: _Entry | None = None
         self._accepting = False  # whether the current run still takes messages in
-        self._in_flight: list[
-            tuple[Channel[_Entry], _Entry]
-        ] = []  # drained, not yet in the history
+        self._in_flight: list[tuple[Channel[_Entry], _Entry]] = []  # drained, not yet kept
         self._left_over: list[_Entry] = []  # accepted, and stopped before it began
         self._reserved = 0  # places in the output channel: answers queued, running or untaken
         self._serials = itertools.count(1)
@@ -442,9 +439,7 @@ class AgentCore:
 
     def _look(self, run: Run, channel: Channel[_Entry]) -> tuple[AgentMessage, ...]:
         """Drain a channel for a run; what is drained stays in flight until it is in the history."""
-        if (
-            not channel
-        ):  # as at nearly every turn; what comes a moment later is found at the next look
+        if not channel:  # as at nearly every turn; what comes later is found at the next look
             return ()
         with self._gate:
             if self._run is not run or not self._accepting:
