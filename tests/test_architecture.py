@@ -52,6 +52,7 @@ FLOORS = {
     "openai_format": 5,
     "registry": 5,
     "state": 5,
+    "entry": 6,
     "llm": 6,
     "pipeline": 6,
     "remote_tools": 6,
@@ -74,6 +75,7 @@ KNOWS_ALL = {"cli.main"}
 
 # Core rooms that may know threads; the wings and the roof may, too.
 LIVES = {
+    "entry",
     "pool",
     "abort",
     "channels",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yiemagent.abort import AbortSignal, Deadline
-    from yiemagent.agent import Receipt, YiemAgent
+    from yiemagent.agent import YiemAgent
     from yiemagent.api import (
         abort_agent,
         ask,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from yiemagent.config import AgentLoopConfig
     from yiemagent.context import AgentContext, LlmContext
+    from yiemagent.entry import Receipt
     from yiemagent.errors import (
         AbortedError,
         AgentStateError,
@@ -121,10 +122,8 @@ _ROOMS = {
         "AbortSignal",
         "Deadline",
     ),
-    "agent": (
-        "Receipt",
-        "YiemAgent",
-    ),
+    "agent": ("YiemAgent",),
+    "entry": ("Receipt",),
     "api": (
         "abort_agent",
         "ask",

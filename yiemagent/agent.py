@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 import attrs
 
-from yiemagent.agent_core import AgentCore, Receipt
+from yiemagent.agent_core import AgentCore
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import ConfigurationError
@@ -24,7 +24,7 @@ from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool, is_async
 from yiemagent.transcript import Transcript
 
-__all__ = ["Receipt", "YiemAgent"]
+__all__ = ["YiemAgent"]
 
 _numbers = itertools.count(1)
 

@@ -14,18 +14,19 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from yiemagent.abort import AbortSignal, Deadline
+from yiemagent.abort import Deadline
 from yiemagent.channels import Channel, Doorbell
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
+from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
 from yiemagent.events import Event, EventSink, MessageEndEvent
 from yiemagent.machine import Action, View, decide
-from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.registry import ToolStore
 from yiemagent.state import AgentState
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from yiemagent.pool import DaemonPool
     from yiemagent.run import Run
 
-__all__ = ["AgentCore", "Receipt"]
+__all__ = ["AgentCore"]
 
 logger = logging.getLogger("yiemagent.agent")
 
@@ -47,56 +48,6 @@ OUTPUT_CAPACITY = 16
 _waiting_for: contextvars.ContextVar[tuple[AgentCore, ...]] = contextvars.ContextVar(
     "yiemagent_waiting_for", default=()
 )
-
-
-@attrs.frozen
-class Receipt:
-    """What became of a message: whether it started a run of its own, or joined the one going on."""
-
-    started: bool
-
-
-@attrs.define(eq=False)
-class _Entry:
-    """A message on its way: its run's signal, the caller's context variables, and who waits for the answer."""
-
-    message: AgentMessage | None
-    serial: int
-    context: contextvars.Context
-    signal: AbortSignal = attrs.field(factory=AbortSignal)
-    reply: _Reply | None = None
-
-
-class _Reply:
-    """The answer to one `ask`, handed over once."""
-
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._answer: AssistantMessage | None = None
-        self._error: Exception | None = None
-
-    def give(self, answer: AssistantMessage | None, error: Exception | None = None) -> None:
-        self._answer, self._error = answer, error
-        self._there.set()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        return self._there.wait(timeout_s)
-
-    def take(self) -> AssistantMessage:
-        if self._error is not None:
-            raise self._error
-        assert self._answer is not None
-        return self._answer
-
-
-def _prompt(message: Any) -> AgentMessage:
-    """Give what a caller sends as a message: a user's, or one of the application's kinds."""
-    models = (AssistantMessage, ToolResultMessage)
-    if hasattr(message, "to_llm") and not isinstance(message, models):
-        return cast("AgentMessage", message)
-    from yiemagent.openai_format import user_message  # loads with the first message
-
-    return user_message(message)
 
 
 class AgentCore:
@@ -124,15 +75,15 @@ class AgentCore:
         # The gate: decides which run a message belongs to. Protects everything below; waiters wait on it for places.
         # Nothing of the user's runs while it is held, and nothing waits on another lock.
         self._gate = threading.Condition(threading.RLock())
-        self._input: Channel[_Entry] = Channel("input", INPUT_CAPACITY, self._bell)
-        self._steering: Channel[_Entry] = Channel("steering", STEERING_CAPACITY, self._bell)
-        self._follow_up: Channel[_Entry] = Channel("follow-up", FOLLOW_UP_CAPACITY, self._bell)
+        self._input: Channel[Entry] = Channel("input", INPUT_CAPACITY, self._bell)
+        self._steering: Channel[Entry] = Channel("steering", STEERING_CAPACITY, self._bell)
+        self._follow_up: Channel[Entry] = Channel("follow-up", FOLLOW_UP_CAPACITY, self._bell)
         self._output: Channel[AssistantMessage] = Channel("output", OUTPUT_CAPACITY)
         self._run: Run | None = None
-        self._run_entry: _Entry | None = None
+        self._run_entry: Entry | None = None
         self._accepting = False  # whether the current run still takes messages in
-        self._in_flight: list[tuple[Channel[_Entry], _Entry]] = []  # drained, not yet kept
-        self._left_over: list[_Entry] = []  # accepted, and stopped before it began
+        self._in_flight: list[tuple[Channel[Entry], Entry]] = []  # drained, not yet kept
+        self._left_over: list[Entry] = []  # accepted, and stopped before it began
         self._reserved = 0  # places in the output channel: answers queued, running or untaken
         self._serials = itertools.count(1)
         self._stopping: Literal["no", "drain", "now"] = "no"
@@ -170,7 +121,7 @@ class AgentCore:
         """Accept a message that gets a run and an answer of its own."""
         if timeout_s != 0:
             self._refuse_waiting_for_itself("a waiting run_agent")
-        entry = self._entry(_prompt(message), waits=False)
+        entry = self._entry(prompt_of(message), waits=False)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
     def go_on(self) -> None:
@@ -200,8 +151,8 @@ class AgentCore:
         """Accept a message and wait for exactly its answer."""
         self._refuse_waiting_for_itself("ask")
         deadline = Deadline(timeout_s)
-        entry = self._entry(_prompt(message), waits=True)
-        reply = entry.reply = _Reply()
+        entry = self._entry(prompt_of(message), waits=True)
+        reply = entry.reply = Reply()
         try:
             self._put(entry, reserve=False, timeout_s=timeout_s)
             if reply.wait(deadline.remaining_s()):
@@ -224,7 +175,7 @@ class AgentCore:
 
     def join(self, message: Any, kind: Literal["steering", "follow_up"]) -> Receipt:
         """Accept a message that joins the run going on, or starts one where the agent is idle."""
-        entry = self._entry(_prompt(message), waits=False)
+        entry = self._entry(prompt_of(message), waits=False)
         with self._gate:
             self._check_usable()
             if self._accepting or self._input:
@@ -287,13 +238,13 @@ class AgentCore:
 
     # -- accepting --
 
-    def _entry(self, message: AgentMessage | None, *, waits: bool) -> _Entry:
+    def _entry(self, message: AgentMessage | None, *, waits: bool) -> Entry:
         context = contextvars.copy_context()
         chain = _waiting_for.get() if waits else ()
         context.run(_waiting_for.set, (*chain, self))
-        return _Entry(message, next(self._serials), context)
+        return Entry(message, next(self._serials), context)
 
-    def _put(self, entry: _Entry, *, reserve: bool, timeout_s: float | None) -> None:
+    def _put(self, entry: Entry, *, reserve: bool, timeout_s: float | None) -> None:
         """Put an entry into the input channel, once there is place for it and, where it needs one, for its answer."""
         deadline = Deadline(timeout_s)
         with self._gate:
@@ -341,7 +292,7 @@ class AgentCore:
                 f"steer, follow_up, abort_agent or run_agent with timeout_s=0"
             )
 
-    def _take_back(self, entry: _Entry) -> bool:
+    def _take_back(self, entry: Entry) -> bool:
         with self._gate:
             taken = self._input.remove(lambda waiting: waiting is entry) is not None
             self._gate.notify_all()
@@ -373,7 +324,7 @@ class AgentCore:
             self._accepting = True
         run.start()
 
-    def _new_run(self, entry: _Entry) -> Run:
+    def _new_run(self, entry: Entry) -> Run:
         # All that runs a loop loads with the first run: a program that only makes an agent starts without it.
         from yiemagent.answer import Requests
         from yiemagent.loop import LoopPorts, run_loop
@@ -437,7 +388,7 @@ class AgentCore:
 
         return shown
 
-    def _look(self, run: Run, channel: Channel[_Entry]) -> tuple[AgentMessage, ...]:
+    def _look(self, run: Run, channel: Channel[Entry]) -> tuple[AgentMessage, ...]:
         """Drain a channel for a run; what is drained stays in flight until it is in the history."""
         if not channel:  # as at nearly every turn; what comes later is found at the next look
             return ()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from yiemagent.agent import Receipt, YiemAgent
+from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
+from yiemagent.entry import Receipt
 from yiemagent.messages import AgentMessage, AssistantMessage
 
 __all__ = [

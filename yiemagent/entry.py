@@ -1,0 +1,75 @@
+"""A message on its way into an agent, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from typing import Any, cast
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
+
+__all__ = ["Entry", "Receipt", "Reply", "prompt_of"]
+
+
+@attrs.frozen
+class Receipt:
+    """What became of a message: whether it started a run of its own, or joined the one going on."""
+
+    started: bool
+
+
+@attrs.define(eq=False)
+class Entry:
+    """A message on its way: its run's signal, the caller's context variables, and who waits for the answer."""
+
+    message: AgentMessage | None
+    serial: int
+    context: contextvars.Context
+    signal: AbortSignal = attrs.field(factory=AbortSignal)
+    reply: Reply | None = None
+
+
+class Reply:
+    """The answer to one `ask`, handed over once."""
+
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._answer: AssistantMessage | None = None
+        self._error: Exception | None = None
+
+    def give(self, answer: AssistantMessage | None, error: Exception | None = None) -> None:
+        """Hand over the answer, or the error to raise in its place."""
+        self._answer, self._error = answer, error
+        self._there.set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Block until it was handed over; gives whether it was."""
+        return self._there.wait(timeout_s)
+
+    def take(self) -> AssistantMessage:
+        """Give the answer.
+
+        Raises:
+            Exception: the error that was handed over in its place.
+        """
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
+
+
+def prompt_of(message: Any) -> AgentMessage:
+    """Give what a caller sends as a message: a user's, or one of the application's kinds.
+
+    Raises:
+        TypeError, ValueError: where it is neither text, an OpenAI user message nor such a message.
+    """
+    models = (AssistantMessage, ToolResultMessage)
+    if hasattr(message, "to_llm") and not isinstance(message, models):
+        return cast("AgentMessage", message)
+    from yiemagent.openai_format import user_message  # loads with the first message
+
+    return user_message(message)
