@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "yiemagent"
 
 FLOORS = {
+    "record": 0,
     "errors": 1,
     "machine": 1,
     "payload": 1,

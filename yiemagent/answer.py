@@ -44,7 +44,7 @@ from yiemagent.streaming import (
 __all__ = ["EMPTY_TEXT", "Requests", "stream_assistant_response"]
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Requests:
     """What requests of one loop share: the part of the history that is repaired already, and the options."""
 
@@ -120,7 +120,7 @@ def _given(hook: str, messages: Any) -> tuple[AgentMessage, ...]:
     return given
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Answer:
     """An answer while it comes; owned by the run's thread."""
 

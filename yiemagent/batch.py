@@ -41,6 +41,7 @@ from yiemagent.pipeline import (
     should_terminate,
 )
 from yiemagent.pool import DaemonPool
+from yiemagent.record import Record
 
 __all__ = [
     "ToolCallBatch",
@@ -57,8 +58,8 @@ TRUNCATED_TEXT = (
 )
 
 
-@attrs.frozen
-class ToolCallBatch:
+@attrs.frozen(eq=False, repr=False)
+class ToolCallBatch(Record):
     """The result messages of one answer's calls, in call order, and whether they ask the agent to stop."""
 
     messages: tuple[ToolResultMessage, ...]
@@ -114,7 +115,7 @@ def fail_tool_calls_from_truncated_message(calls: Sequence[ToolCall], emit: Emit
     return fail_tool_calls(calls, TRUNCATED_TEXT, emit)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Running:
     """A call that a worker has: its own signal, and when its time is up."""
 
@@ -123,7 +124,7 @@ class _Running:
     ends_at: float | None
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Batch:
     """One batch under way; owned by the run's thread, except `settled`, which workers write to."""
 

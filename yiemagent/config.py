@@ -25,7 +25,7 @@ def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
         raise ValueError(f"{field.name} must be 1 or more, or None for no limit, not {value!r}")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AgentLoopConfig(Hooks):
     """How a loop works; every field has a default.
 

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from yiemagent.messages import AgentMessage, LlmMessage
+from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import transcript
 
@@ -40,8 +41,8 @@ def tool_mapping(tools: Any) -> Mapping[str, AgentTool]:
 _NO_TOOLS: Mapping[str, AgentTool] = MappingProxyType({})
 
 
-@attrs.frozen
-class AgentContext:
+@attrs.frozen(eq=False, repr=False)
+class AgentContext(Record):
     """A snapshot of a conversation: what the loop works on and the hooks are shown.
 
     Args:
@@ -55,8 +56,8 @@ class AgentContext:
     tools: Mapping[str, AgentTool] = attrs.field(default=None, converter=tool_mapping)
 
 
-@attrs.frozen
-class LlmContext:
+@attrs.frozen(eq=False, repr=False)
+class LlmContext(Record):
     """What one request says: instructions, messages that a model understands, and the tools it may call.
 
     Args:

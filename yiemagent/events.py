@@ -15,6 +15,7 @@ import attrs
 
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.record import Record
 from yiemagent.streaming import PartialMessage, StreamEvent, StreamNoticeEvent
 from yiemagent.tool import AgentToolResult
 
@@ -45,8 +46,8 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class Event:
+@attrs.frozen(eq=False, repr=False)
+class Event(Record):
     """What all events share.
 
     Args:
@@ -77,28 +78,28 @@ def stamp(event: _E, sequence: int, run_id: str | None, time_s: float) -> _E:
     return event
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AgentStartEvent(Event):
     """A run begins; `session_id` is the opaque key it runs under."""
 
     session_id: str | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TurnStartEvent(Event):
     """A turn begins: one model answer and the tools it calls. `turn` counts from 1."""
 
     turn: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageStartEvent(Event):
     """A message begins; an assistant's is still empty."""
 
     message: AgentMessage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageUpdateEvent(Event):
     """More of the assistant's message came: the stream event itself, and the message so far when asked for."""
 
@@ -111,14 +112,14 @@ class MessageUpdateEvent(Event):
         return self.partial_message.build()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageEndEvent(Event):
     """A message is whole and in the history."""
 
     message: AgentMessage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolExecStartEvent(Event):
     """A tool call is taken up; `arguments` are as the model sent them."""
 
@@ -127,7 +128,7 @@ class ToolExecStartEvent(Event):
     arguments: FrozenDict | str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolExecUpdateEvent(Event):
     """A tool tells of its progress; `partial_result` is whatever it gave."""
 
@@ -137,7 +138,7 @@ class ToolExecUpdateEvent(Event):
     partial_result: Any
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolExecEndEvent(Event):
     """A tool call is answered for: its whole result, and the message that will stand for it in the history."""
 
@@ -148,7 +149,7 @@ class ToolExecEndEvent(Event):
     message: ToolResultMessage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TurnEndEvent(Event):
     """A turn is over: its answer, None where it had none, and the results of its calls, in call order."""
 
@@ -156,7 +157,7 @@ class TurnEndEvent(Event):
     tool_results: tuple[ToolResultMessage, ...] = ()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AgentEndEvent(Event):
     """The last event of a run.
 
@@ -169,7 +170,7 @@ class AgentEndEvent(Event):
     answer: AssistantMessage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NoticeEvent(Event):
     """Something a person may want to know; `message` says it in words."""
 
@@ -177,39 +178,46 @@ class NoticeEvent(Event):
     details: Mapping[str, Any] = attrs.field(factory=FrozenDict, converter=freeze_json)
 
 
-@attrs.frozen
 class RetryScheduledEvent(NoticeEvent):
     """A failed request will be sent again; details: `attempt`, `delay_ms`, `reason`, `status`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class RateGateEvent(NoticeEvent):
     """A request waits because the provider asked to slow down; details: `delay_ms`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class FallbackEvent(NoticeEvent):
     """Another model takes over; details: `from_model`, `to_model`, `reason`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class CompactionStartEvent(NoticeEvent):
     """The history is being shortened; details: `tokens_before`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class CompactionEndEvent(NoticeEvent):
     """The history was shortened; details: `tokens_before`, `tokens_after`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class ToolsChangedEvent(NoticeEvent):
     """The tools on offer changed; details: `added`, `removed`, `changed`."""
 
+    __slots__ = ()
 
-@attrs.frozen
+
 class SinkFailedEvent(NoticeEvent):
     """An event sink raised; details: `sink`, `error`. Told once per run, to the other sinks."""
+
+    __slots__ = ()
 
 
 # What a sink gives back is dropped.

@@ -28,6 +28,7 @@ from yiemagent.messages import (
     content_blocks,
 )
 from yiemagent.payload import freeze_json
+from yiemagent.record import Record
 from yiemagent.tool import AgentToolResult, is_async
 
 __all__ = [
@@ -45,8 +46,8 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class BeforeToolCallContext:
+@attrs.frozen(eq=False, repr=False)
+class BeforeToolCallContext(Record):
     """What `before_tool_call` is shown.
 
     Args:
@@ -62,8 +63,8 @@ class BeforeToolCallContext:
     context: AgentContext
 
 
-@attrs.frozen
-class BeforeToolCallResult:
+@attrs.frozen(eq=False, repr=False)
+class BeforeToolCallResult(Record):
     """What `before_tool_call` decides; None in its place means: go on.
 
     Args:
@@ -79,8 +80,8 @@ class BeforeToolCallResult:
     terminate: bool = False
 
 
-@attrs.frozen
-class AfterToolCallContext:
+@attrs.frozen(eq=False, repr=False)
+class AfterToolCallContext(Record):
     """What `after_tool_call` is shown: the call, the arguments it ran with (a plain copy), and what came of it."""
 
     assistant_message: AssistantMessage
@@ -98,8 +99,8 @@ def _kept_content(content: Any) -> Any:
     return content if content is _KEEP else content_blocks(content)
 
 
-@attrs.frozen
-class AfterToolCallResult:
+@attrs.frozen(eq=False, repr=False)
+class AfterToolCallResult(Record):
     """What `after_tool_call` replaces, field by field; a field that is not given keeps its value."""
 
     content: tuple[MessageContent, ...] = attrs.field(default=_KEEP, converter=_kept_content)
@@ -119,8 +120,8 @@ class AfterToolCallResult:
         return (attrs.evolve(result, **fields) if fields else result), kept
 
 
-@attrs.frozen
-class TurnContext:
+@attrs.frozen(eq=False, repr=False)
+class TurnContext(Record):
     """What `prepare_next_turn` and `should_stop_after_turn` are shown.
 
     Args:
@@ -136,8 +137,8 @@ class TurnContext:
     new_messages: Sequence[AgentMessage]
 
 
-@attrs.frozen
-class NextTurn:
+@attrs.frozen(eq=False, repr=False)
+class NextTurn(Record):
     """What `prepare_next_turn` changes from the next turn on; None keeps what is.
 
     Args:
@@ -174,8 +175,8 @@ def plain_function(_owner: Any, field: Any, value: Any) -> None:
         raise TypeError(f"{field.name} is a coroutine function; give a plain function")
 
 
-@attrs.frozen(kw_only=True)
-class Hooks:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Hooks(Record):
     """The hooks of a run; each may be None.
 
     Args:

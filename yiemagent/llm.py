@@ -14,6 +14,7 @@ from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError, ConfigurationError
 from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.record import Record
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 from yiemagent.tool import is_async
 
@@ -27,8 +28,8 @@ def _budgets(budgets: Mapping[str, int] | None) -> FrozenDict:
     return cast("FrozenDict", freeze_json(budgets or {}))
 
 
-@attrs.frozen(kw_only=True)
-class StreamOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class StreamOptions(Record):
     """What a request asks for beside its context; None leaves it to the provider.
 
     Args:

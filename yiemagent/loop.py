@@ -129,7 +129,7 @@ def terminated_answer(
     )
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Loop:
     """A loop under way; owned by the run's thread."""
 

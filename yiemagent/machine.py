@@ -12,6 +12,8 @@ from typing import Literal
 
 import attrs
 
+from yiemagent.record import Record
+
 __all__ = ["ROWS", "Action", "Row", "State", "View", "classify", "decide"]
 
 
@@ -35,8 +37,8 @@ class Action(Enum):
     END = "end"
 
 
-@attrs.frozen
-class View:
+@attrs.frozen(eq=False, repr=False)
+class View(Record):
     """What the agent's thread sees when it looks.
 
     Args:
@@ -52,8 +54,8 @@ class View:
     stopping: Literal["no", "drain", "now"] = "no"
 
 
-@attrs.frozen
-class Row:
+@attrs.frozen(eq=False, repr=False)
+class Row(Record):
     """One state in words, as the documentation shows it."""
 
     state: State

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import attrs
 
 from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.record import Record
 
 __all__ = [
     "AgentMessage",
@@ -53,8 +54,8 @@ def utc_now() -> datetime:
 # --- usage and models ----------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class LlmUsage:
+@attrs.frozen(eq=False, repr=False)
+class LlmUsage(Record):
     """What one model answer consumed; the five counts don't overlap, except that output holds reasoning.
 
     Args:
@@ -95,8 +96,8 @@ class LlmUsage:
         )
 
 
-@attrs.frozen
-class LlmModel:
+@attrs.frozen(eq=False, repr=False)
+class LlmModel(Record):
     """A model and what is known of it.
 
     Args:
@@ -126,8 +127,8 @@ def model_id(model: LlmModel | str | None) -> str:
 # --- content blocks ------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class TextContent:
+@attrs.frozen(eq=False, repr=False)
+class TextContent(Record):
     """Plain text; `signature` is the provider's opaque mark, sent back to the same model."""
 
     text: str
@@ -135,8 +136,8 @@ class TextContent:
     type: ClassVar[str] = "text"
 
 
-@attrs.frozen
-class ImageContent:
+@attrs.frozen(eq=False, repr=False)
+class ImageContent(Record):
     """An image: `data` is base64 text, `mime_type` for example "image/png"."""
 
     data: str = attrs.field(repr=lambda data: f"<{len(data)} base64 characters>")
@@ -144,8 +145,8 @@ class ImageContent:
     type: ClassVar[str] = "image"
 
 
-@attrs.frozen
-class ThinkingContent:
+@attrs.frozen(eq=False, repr=False)
+class ThinkingContent(Record):
     """What the model thought; `signature` is the provider's opaque mark, `redacted` says the text is withheld."""
 
     thinking: str
@@ -164,8 +165,8 @@ def _freeze_arguments(arguments: Any) -> FrozenDict | str:
     raise TypeError(f"arguments must be a mapping or the model's text, not {arguments!r}")
 
 
-@attrs.frozen
-class ToolCall:
+@attrs.frozen(eq=False, repr=False)
+class ToolCall(Record):
     """A model's wish to have a tool run.
 
     Args:
@@ -228,8 +229,8 @@ def _string_tuple(names: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(names or ())
 
 
-@attrs.frozen
-class UserMessage:
+@attrs.frozen(eq=False, repr=False)
+class UserMessage(Record):
     """What a person said: text and images."""
 
     content: tuple[MessageContent, ...] = attrs.field(converter=content_blocks)
@@ -246,8 +247,8 @@ class UserMessage:
         return self
 
 
-@attrs.frozen
-class AssistantMessage:
+@attrs.frozen(eq=False, repr=False)
+class AssistantMessage(Record):
     """What a model answered.
 
     Args:
@@ -297,8 +298,8 @@ class AssistantMessage:
         return self
 
 
-@attrs.frozen
-class ToolResultMessage:
+@attrs.frozen(eq=False, repr=False)
+class ToolResultMessage(Record):
     """What a tool gave for a call.
 
     Args:
@@ -332,8 +333,8 @@ class ToolResultMessage:
         return self
 
 
-@attrs.frozen
-class BashExecutionMessage:
+@attrs.frozen(eq=False, repr=False)
+class BashExecutionMessage(Record):
     """A command that the user ran beside the conversation, and what it printed.
 
     Args:
@@ -372,8 +373,8 @@ class BashExecutionMessage:
         return UserMessage("\n".join(lines), self.timestamp)
 
 
-@attrs.frozen
-class CompactionSummaryMessage:
+@attrs.frozen(eq=False, repr=False)
+class CompactionSummaryMessage(Record):
     """What stands for the part of a conversation that was compacted; `tokens_before` is its size before."""
 
     summary: str
@@ -387,8 +388,8 @@ class CompactionSummaryMessage:
         return UserMessage(f"{lead}\n<summary>\n{self.summary}\n</summary>", self.timestamp)
 
 
-@attrs.frozen
-class BranchSummaryMessage:
+@attrs.frozen(eq=False, repr=False)
+class BranchSummaryMessage(Record):
     """What stands for a branch of the conversation that was left at the entry `from_id`."""
 
     summary: str
@@ -402,8 +403,8 @@ class BranchSummaryMessage:
         return UserMessage(f"{lead}\n<summary>\n{self.summary}\n</summary>", self.timestamp)
 
 
-@attrs.frozen
-class CustomMessage:
+@attrs.frozen(eq=False, repr=False)
+class CustomMessage(Record):
     """A message of the application's own kind.
 
     Args:

@@ -26,6 +26,7 @@ from yiemagent.hooks import (
 )
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import freeze_json, thaw_json
+from yiemagent.record import Record
 from yiemagent.registry import collect_registrations
 from yiemagent.tool import AgentTool, AgentToolResult
 
@@ -49,8 +50,8 @@ BLOCKED_TEXT = "Tool execution was blocked"
 Emit: TypeAlias = Callable[[Event], None]
 
 
-@attrs.frozen
-class PreparedToolCall:
+@attrs.frozen(eq=False, repr=False)
+class PreparedToolCall(Record):
     """A call that may run: its tool, the call as the model sent it, and the checked arguments, a plain private
     copy; and whether `before_tool_call` asked the agent to stop after it.
     """
@@ -61,24 +62,24 @@ class PreparedToolCall:
     terminate: bool = False
 
 
-@attrs.frozen
-class ImmediateOutcome:
+@attrs.frozen(eq=False, repr=False)
+class ImmediateOutcome(Record):
     """What stands for a call that never ran."""
 
     result: AgentToolResult
     is_error: bool = True
 
 
-@attrs.frozen
-class ExecutedOutcome:
+@attrs.frozen(eq=False, repr=False)
+class ExecutedOutcome(Record):
     """What a call gave, before `after_tool_call`."""
 
     result: AgentToolResult
     is_error: bool = False
 
 
-@attrs.frozen
-class FinalizedOutcome:
+@attrs.frozen(eq=False, repr=False)
+class FinalizedOutcome(Record):
     """What a call gave in the end."""
 
     tool_call: ToolCall

@@ -40,7 +40,7 @@ __all__ = ["Progress"]
 logger = logging.getLogger("yiemagent.progress")
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Progress:
     """What a run has told so far, and so what it still owes: a fold over its events."""
 

@@ -16,14 +16,15 @@ from yiemagent.events import (
     ToolExecStartEvent,
 )
 from yiemagent.messages import AgentMessage, LlmModel
+from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import transcript
 
 __all__ = ["AgentState", "StateFold", "reduce"]
 
 
-@attrs.frozen
-class AgentState:
+@attrs.frozen(eq=False, repr=False)
+class AgentState(Record):
     """What an agent is at one moment.
 
     Args:

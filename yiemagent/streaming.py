@@ -27,6 +27,7 @@ from yiemagent.messages import (
     utc_now,
 )
 from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.record import Record
 
 __all__ = [
     "DoneEvent",
@@ -51,8 +52,8 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class StartEvent:
+@attrs.frozen(eq=False, repr=False)
+class StartEvent(Record):
     """The answer begins: who answers. `timestamp` becomes the message's."""
 
     model: str = ""
@@ -61,23 +62,23 @@ class StartEvent:
     timestamp: datetime = attrs.field(factory=utc_now)
 
 
-@attrs.frozen
-class TextStartEvent:
+@attrs.frozen(eq=False, repr=False)
+class TextStartEvent(Record):
     """A text block begins at `content_index`."""
 
     content_index: int
 
 
-@attrs.frozen
-class TextDeltaEvent:
+@attrs.frozen(eq=False, repr=False)
+class TextDeltaEvent(Record):
     """More text of the block at `content_index`."""
 
     content_index: int
     delta: str
 
 
-@attrs.frozen
-class TextEndEvent:
+@attrs.frozen(eq=False, repr=False)
+class TextEndEvent(Record):
     """The text block at `content_index` is whole."""
 
     content_index: int
@@ -85,23 +86,23 @@ class TextEndEvent:
     signature: str | None = None
 
 
-@attrs.frozen
-class ThinkingStartEvent:
+@attrs.frozen(eq=False, repr=False)
+class ThinkingStartEvent(Record):
     """A thinking block begins at `content_index`."""
 
     content_index: int
 
 
-@attrs.frozen
-class ThinkingDeltaEvent:
+@attrs.frozen(eq=False, repr=False)
+class ThinkingDeltaEvent(Record):
     """More of the thinking block at `content_index`."""
 
     content_index: int
     delta: str
 
 
-@attrs.frozen
-class ThinkingEndEvent:
+@attrs.frozen(eq=False, repr=False)
+class ThinkingEndEvent(Record):
     """The thinking block at `content_index` is whole."""
 
     content_index: int
@@ -110,8 +111,8 @@ class ThinkingEndEvent:
     redacted: bool = False
 
 
-@attrs.frozen
-class ToolCallStartEvent:
+@attrs.frozen(eq=False, repr=False)
+class ToolCallStartEvent(Record):
     """A tool call begins at `content_index`; id and name may still be empty and come whole with its end."""
 
     content_index: int
@@ -119,31 +120,31 @@ class ToolCallStartEvent:
     name: str = ""
 
 
-@attrs.frozen
-class ToolCallDeltaEvent:
+@attrs.frozen(eq=False, repr=False)
+class ToolCallDeltaEvent(Record):
     """More of the arguments' JSON text of the call at `content_index`."""
 
     content_index: int
     delta: str
 
 
-@attrs.frozen
-class ToolCallEndEvent:
+@attrs.frozen(eq=False, repr=False)
+class ToolCallEndEvent(Record):
     """The tool call at `content_index` is whole."""
 
     content_index: int
     tool_call: ToolCall
 
 
-@attrs.frozen
-class DoneEvent:
+@attrs.frozen(eq=False, repr=False)
+class DoneEvent(Record):
     """The answer is whole; always the last event."""
 
     message: AssistantMessage
 
 
-@attrs.frozen
-class ErrorEvent:
+@attrs.frozen(eq=False, repr=False)
+class ErrorEvent(Record):
     """The answer failed or was aborted; `message` holds what was received. Always the last event.
 
     Args:
@@ -155,8 +156,8 @@ class ErrorEvent:
     error: Exception | None = None
 
 
-@attrs.frozen
-class StreamNoticeEvent:
+@attrs.frozen(eq=False, repr=False)
+class StreamNoticeEvent(Record):
     """Something a person may want to know: a retry is scheduled, a rate gate waits, another model takes over.
 
     Args:

@@ -25,6 +25,7 @@ from yiemagent.messages import (
     content_text,
 )
 from yiemagent.payload import FrozenDict, freeze_json, thaw_json
+from yiemagent.record import Record
 
 __all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute", "is_async"]
 
@@ -54,8 +55,8 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-@attrs.frozen
-class AgentToolResult:
+@attrs.frozen(eq=False, repr=False)
+class AgentToolResult(Record):
     """What a tool gave.
 
     Args:
@@ -97,8 +98,8 @@ def _input_schema(given: Any) -> Any:
     return freeze_json({"type": "object", "properties": {}} if given is None else given)
 
 
-@attrs.frozen
-class AgentTool:
+@attrs.frozen(eq=False, repr=False)
+class AgentTool(Record):
     """A tool that an agent can call.
 
     Args:

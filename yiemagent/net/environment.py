@@ -14,14 +14,15 @@ from urllib.parse import urlsplit
 import attrs
 
 from yiemagent.errors import ConfigurationError
+from yiemagent.record import Record
 
 __all__ = ["NetEnvironment", "read_environment"]
 
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-@attrs.frozen
-class NetEnvironment:
+@attrs.frozen(eq=False, repr=False)
+class NetEnvironment(Record):
     """The way out.
 
     Args:

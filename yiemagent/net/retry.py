@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 import attrs
 
 from yiemagent.errors import LlmError
+from yiemagent.record import Record
 
 __all__ = ["GiveUp", "Retry", "RetryPolicy", "parse_retry_after", "retryable_status"]
 
@@ -51,23 +52,23 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> int | None:
     return max(0, round((date - now).total_seconds() * 1000))
 
 
-@attrs.frozen
-class Retry:
+@attrs.frozen(eq=False, repr=False)
+class Retry(Record):
     """Ask again: this will be retry number `attempt` (1 for the first), after `delay_ms`."""
 
     attempt: int
     delay_ms: int
 
 
-@attrs.frozen
-class GiveUp:
+@attrs.frozen(eq=False, repr=False)
+class GiveUp(Record):
     """Do not ask again; `reason` adds to the error why, or is empty where the error says all."""
 
     reason: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class RetryPolicy:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class RetryPolicy(Record):
     """How often and how patiently to ask again.
 
     Args:
