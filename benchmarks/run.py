@@ -59,7 +59,11 @@ class Figure(NamedTuple):
 
 def environment() -> dict[str, str]:
     """The process's own, without what would change the figures; the checkout first on the path."""
-    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.lower().endswith("_proxy") and not name.startswith("PYTHON")
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
 
 

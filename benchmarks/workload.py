@@ -6,7 +6,6 @@ history, so a cost per turn that grows is the framework's.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import time
@@ -56,6 +55,8 @@ class Script:
 
     async def next_async(self) -> list[Call] | None:
         """The same inside an event loop."""
+        import asyncio
+
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         return self._next()
