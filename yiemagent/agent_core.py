@@ -335,12 +335,9 @@ class AgentCore:
             self._pool = DaemonPool(f"yiem-{self.name}-tool")
         pool = self._pool
         prompts = () if entry.message is None else (entry.message,)
-        state = attrs.evolve(self._state, tools=self.store.snapshot())
-        config = attrs.evolve(
-            self._config,
-            get_steering_messages=lambda: self._look(run, self._steering),
-            get_follow_up_messages=lambda: self._last_look(run),
-        )
+        state, tools = self._state, self.store.snapshot()
+        if tools is not state.tools:
+            state = attrs.evolve(state, tools=tools)
 
         def work(run: Run) -> AssistantMessage:
             requests = self._requests.pop() if self._requests else Requests()
@@ -351,13 +348,15 @@ class AgentCore:
                 live_tools=self.store.snapshot,
                 prepare_context=self._prepared(run),
                 requests=requests,
+                get_steering_messages=lambda: self._look(run, self._steering),
+                get_follow_up_messages=lambda: self._last_look(run),
             )
             context = AgentContext(state.system_prompt, state.messages, state.tools)
-            answer = run_loop(prompts, context, config, run.signal, ports)
+            answer = run_loop(prompts, context, self._config, run.signal, ports)
             self._requests[:] = [requests]
             return answer
 
-        run = Run(
+        return Run(
             work,
             name=f"yiem-{self.name}-run-{next(self._runs)}",
             state=state,
@@ -370,7 +369,6 @@ class AgentCore:
             close_gate=self._close_gate,
             on_done=self._bell.ring,
         )
-        return run
 
     def _prepared(self, run: Run) -> Callable[[AgentContext], AgentContext] | None:
         prepare = self._prepare_context
@@ -418,9 +416,10 @@ class AgentCore:
         """Let what arrives from now on belong to the next run; what was drained and not told goes back."""
         with self._gate:
             self._accepting = False
-            for channel in (self._steering, self._follow_up):
-                channel.restore([entry for home, entry in self._in_flight if home is channel])
-            self._in_flight = []
+            if self._in_flight:
+                for channel in (self._steering, self._follow_up):
+                    channel.restore([entry for home, entry in self._in_flight if home is channel])
+                self._in_flight = []
 
     def _deliver(self) -> None:
         with self._gate:

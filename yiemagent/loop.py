@@ -61,6 +61,7 @@ class LoopPorts:
         live_tools: gives the tools on offer, asked once a turn; None: the context's own.
         prepare_context: shown the context of each request, gives the one to send; None sends it as it is.
         requests: what earlier requests of the conversation worked out; this loop's alone while it runs.
+        get_steering_messages, get_follow_up_messages: the owner's queues; None: the config's.
     """
 
     stream_fn: StreamFn
@@ -69,6 +70,8 @@ class LoopPorts:
     live_tools: Callable[[], Mapping[str, AgentTool]] | None = None
     prepare_context: Callable[[AgentContext], AgentContext] | None = None
     requests: Requests = attrs.field(factory=Requests)
+    get_steering_messages: GetMessages | None = None
+    get_follow_up_messages: GetMessages | None = None
 
 
 def run_loop(
@@ -154,18 +157,24 @@ class _Loop:
             more = bool(batch.messages) and not batch.terminate
             if self.config.max_turns is not None and self.turn >= self.config.max_turns:
                 return self._limit(message) if more else _answer(message, batch)
-            pending = _take(self.config.get_steering_messages)
+            pending = self._steering()
             if not more and not pending:
-                pending = _take(self.config.get_follow_up_messages)
+                pending = self._follow_ups()
                 if not pending:
                     return _answer(message, batch)
 
     def _first(self, prompts: Sequence[AgentMessage]) -> tuple[AgentMessage, ...]:
-        pending = (*prompts, *_take(self.config.get_steering_messages))
+        pending = (*prompts, *self._steering())
         last = self.context.messages[-1] if self.context.messages else None
         if not pending and isinstance(last, AssistantMessage) and not last.failed:
-            pending = _take(self.config.get_follow_up_messages)
+            pending = self._follow_ups()
         return pending
+
+    def _steering(self) -> tuple[AgentMessage, ...]:
+        return _take(self.ports.get_steering_messages or self.config.get_steering_messages)
+
+    def _follow_ups(self) -> tuple[AgentMessage, ...]:
+        return _take(self.ports.get_follow_up_messages or self.config.get_follow_up_messages)
 
     # -- one turn --
 
