@@ -75,7 +75,8 @@ def _body(kind: str, n: int, tool: str, *, usage: bool) -> bytes:
 def _results(messages: list[dict[str, Any]]) -> int:
     tools = sum(message.get("role") == "tool" for message in messages)
     # smolagents sends results as the user's text
-    return tools or sum(str(m.get("content")).count("Observation:") for m in messages)
+    said = [str(m.get("content")) for m in messages if m.get("role") == "user"]
+    return tools or sum(text.count("Observation:") for text in said)
 
 
 def answer(request: dict[str, Any]) -> bytes:
