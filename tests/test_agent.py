@@ -73,6 +73,10 @@ async def later(*_):
         {"abort_grace_s": -1},
         {"abort_grace_s": "1"},
         {"reasoning": "lots"},
+        {"cache": "forever"},
+        {"max_cost": 1.0},
+        {"max_total_tokens": 1000},
+        {"output_schema": {"type": "object"}},
         {"tool_execution": "sideways"},
         {"event_sink": 3},
         {"event_sink": later},
@@ -134,6 +138,7 @@ def test_every_option_of_the_loop_is_an_option_of_the_agent():
         "on_response": lambda *_: None,
         "max_turns": 3,
         "reasoning": "low",
+        "cache": "long",
         "session_id": "s",
         "model": "m",
     }

@@ -291,3 +291,21 @@ def test_a_callable_that_takes_anything_is_a_plain_function():
     assert events[-1].message.text == "hello"
     assert isinstance(requests[0][0], dict)
     assert stream_fn_of(wrapped) is wrapped
+
+
+def test_an_unknown_use_of_the_cache_is_refused():
+    """What a request asks of the prompt cache is one of three words."""
+    assert StreamOptions(cache="long").cache == "long"
+    with pytest.raises(ValueError, match="cache"):
+        StreamOptions(cache="forever")
+
+
+def test_the_schema_of_an_answer_cannot_change():
+    """Options are frozen, the schema in them included."""
+    schema = {"type": "object", "properties": {}}
+    options = StreamOptions(output_schema=schema)
+    schema["properties"]["late"] = {}
+
+    assert options.output_schema == {"type": "object", "properties": {}}
+    with pytest.raises(TypeError, match="can't change"):
+        options.output_schema["type"] = "string"

@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from yiemagent.errors import ConfigurationError
 from yiemagent.hooks import Hooks
-from yiemagent.llm import StreamOptions
+from yiemagent.llm import CACHE_USES, CacheUse, StreamOptions
 from yiemagent.messages import AgentMessage, LlmModel
 
 __all__ = ["AgentLoopConfig", "GetMessages", "ToolExecution"]
@@ -18,6 +19,11 @@ GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
 
 
 _LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def _not_built(_config: Any, field: Any, value: object) -> None:
+    if value is not None:
+        raise ConfigurationError(f"{field.name}= is not built in this version; leave it out")
 
 
 def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
@@ -34,11 +40,16 @@ class AgentLoopConfig(Hooks):
         reasoning: "off", "minimal", "low", "medium", "high", "xhigh", "max", or None for the provider's default.
         thinking_budgets: tokens that a reasoning level may think, by level.
         temperature, max_tokens, tool_choice: passed to the model; None leaves them to the provider.
+        output_schema: what the answer must be: a JSON Schema, or a class that says it. Not built yet.
+        cache: how long the provider should keep the prompt in its cache: "none", "short", "long"; None leaves it to the
+            provider.
         session_id: opaque key for caches and affinity, shown in events.
         tool_execution: "parallel": calls run side by side where every called tool allows it; "sequential": never;
             "barrier": neighbours that allow it run side by side, the others alone, in order.
         max_parallel_tools: how many calls run at once at most.
         max_turns: turns after which a run ends with an error; None lifts the limit.
+        max_cost: US dollars that a run may cost before it ends with an error; None: no limit. Not built yet.
+        max_total_tokens: tokens that a run may use before it ends with an error; None: no limit. Not built yet.
         max_retry_delay_ms: the longest wait that a server may ask for.
         abort_grace_s: seconds that tools, hooks and sinks have to return after an abort.
         before_tool_call, after_tool_call, prepare_next_turn, should_stop_after_turn, transform_context,
@@ -56,6 +67,10 @@ class AgentLoopConfig(Hooks):
     temperature: float | None = None
     max_tokens: int | None = None
     tool_choice: str | None = None
+    output_schema: Any = attrs.field(default=None, validator=_not_built)
+    cache: CacheUse | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.in_(CACHE_USES))
+    )
     session_id: str | None = None
     tool_execution: ToolExecution = attrs.field(
         default="parallel", validator=attrs.validators.in_(("parallel", "sequential", "barrier"))
@@ -64,6 +79,8 @@ class AgentLoopConfig(Hooks):
         default=64, validator=[attrs.validators.instance_of(int), attrs.validators.ge(1)]
     )
     max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
+    max_cost: float | None = attrs.field(default=None, validator=_not_built)
+    max_total_tokens: int | None = attrs.field(default=None, validator=_not_built)
     max_retry_delay_ms: int | None = 60_000
     abort_grace_s: float = attrs.field(
         default=1.0, validator=[attrs.validators.instance_of((int, float)), attrs.validators.ge(0)]
@@ -83,6 +100,7 @@ class AgentLoopConfig(Hooks):
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             tool_choice=self.tool_choice,
+            cache=self.cache,
             session_id=self.session_id,
             max_retry_delay_ms=self.max_retry_delay_ms,
             get_api_key=self.get_api_key,

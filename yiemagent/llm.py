@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
 
@@ -18,7 +18,19 @@ from yiemagent.record import Record
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 from yiemagent.tool import is_async
 
-__all__ = ["LlmCall", "StreamFn", "StreamOptions", "adapt_llm_call", "resolve", "stream_fn_of"]
+__all__ = [
+    "CACHE_USES",
+    "CacheUse",
+    "LlmCall",
+    "StreamFn",
+    "StreamOptions",
+    "adapt_llm_call",
+    "resolve",
+    "stream_fn_of",
+]
+
+CacheUse: TypeAlias = Literal["none", "short", "long"]
+CACHE_USES = ("none", "short", "long")
 
 # The wing that knows the providers: imported by name at run time, so that the core stands without it.
 PROVIDERS_MODULE = "yiemagent.providers"
@@ -38,6 +50,9 @@ class StreamOptions(Record):
         thinking_budgets: tokens that a reasoning level may think, by level.
         temperature: 0 and up; max_tokens: the answer's limit.
         tool_choice: "auto", "none", "required", or a tool's name.
+        output_schema: JSON Schema of an object that the answer's text must be; only given to a provider that says
+            `native_output = True`.
+        cache: how long the provider should keep the prompt in its cache: "none", "short", "long".
         session_id: opaque key for caches and affinity.
         max_retry_delay_ms: the longest wait that a server may ask for; a longer one fails at once. None: no limit.
         get_api_key: asked with the provider's name before each request; None or an empty answer: the provider's own
@@ -52,6 +67,10 @@ class StreamOptions(Record):
     temperature: float | None = None
     max_tokens: int | None = None
     tool_choice: str | None = None
+    output_schema: Mapping[str, Any] | None = attrs.field(default=None, converter=freeze_json)
+    cache: CacheUse | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.in_(CACHE_USES))
+    )
     session_id: str | None = None
     max_retry_delay_ms: int | None = 60_000
     get_api_key: Callable[[str], str | None] | None = None
