@@ -28,6 +28,7 @@ FLOORS = {
     "record": 0,
     "errors": 1,
     "machine": 1,
+    "memo": 1,
     "payload": 1,
     "pool": 1,
     "schema": 1,
@@ -527,7 +528,6 @@ def test_the_package_only_hands_names_on():
 
 # What a name or a room suggests and the class is not.
 NO_WORDS = {
-    "StateFold",  # a fold under way, owned by one run
     "PartialMessage",  # a view of a growing list, built when it is read
 }
 # Fields that hold a plain private copy on purpose: a hook may change it, and what it changes is used (DESIGN 5.1).

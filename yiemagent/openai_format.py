@@ -8,14 +8,14 @@ comes in is `openai_reading`'s part.
 from __future__ import annotations
 
 import json
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar, assert_never, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
 
 from yiemagent.arguments import parse_arguments
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import InvalidArguments
 from yiemagent.history import repair
+from yiemagent.memo import Kept, Memo
 from yiemagent.messages import (
     AssistantMessage,
     ImageContent,
@@ -47,9 +47,6 @@ __all__ = [
     "usage",
     "user_message",
 ]
-
-_S = TypeVar("_S")
-_V = TypeVar("_V")
 
 # Where a call's arguments are no JSON object: the key under which a replayed call shows what the model wrote, since
 # servers refuse a request whose arguments text they can't parse.
@@ -107,46 +104,6 @@ def _llm_messages(context: AgentContext | LlmContext) -> list[LlmMessage]:
     return list(repair([message for message in shown if message is not None]))
 
 
-class _Kept(weakref.ref[Any]):
-    """What was made of an object, beside a reference that does not keep it alive."""
-
-    __slots__ = ("key", "value")
-
-    def __new__(cls, source: Any, forget: Callable[[Any], None], value: Any) -> Self:
-        kept = super().__new__(cls, source, forget)
-        kept.key = id(source)
-        kept.value = value
-        return kept
-
-    def __init__(self, source: Any, forget: Callable[[Any], None], _value: Any) -> None:
-        super().__init__(source, forget)  # type: ignore[call-arg]  # typeshed knows only __new__
-
-    key: int
-    value: Any
-
-
-class _Memo(Generic[_S, _V]):
-    """Calls a function once per frozen object and keeps the value for as long as the object lives.
-
-    By identity, since frozen objects hash and compare by their whole content. Each step is one atomic dict operation;
-    threads that race make the same value twice.
-    """
-
-    def __init__(self, function: Callable[[_S], _V]) -> None:
-        self._function = function
-        self._kept: dict[int, _Kept] = {}
-
-    def __call__(self, source: _S) -> _V:
-        kept = self._kept.get(id(source))
-        if kept is None:
-            kept = _Kept(source, self._forget, self._function(source))
-            self._kept[kept.key] = kept
-        return cast("_V", kept.value)
-
-    def _forget(self, kept: _Kept) -> None:
-        self._kept.pop(kept.key, None)
-
-
 class _Conversations:
     """Converted histories, each kept with its last message, so that a longer one costs what is new.
 
@@ -155,7 +112,7 @@ class _Conversations:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, Kept] = {}
 
     def messages(self, messages: list[LlmMessage]) -> list[FrozenDict]:
         """Give the dicts of `messages` as a list of the caller's own."""
@@ -188,11 +145,11 @@ class _Conversations:
         return [], []
 
     def _keep(self, last: LlmMessage, entry: tuple[list[LlmMessage], list[FrozenDict]]) -> None:
-        self._kept[id(last)] = _Kept(last, self._forget, entry)
+        self._kept[id(last)] = Kept(last, self._forget, entry)
         if len(self._kept) > MAX_CONVERSATIONS:
             self._kept.pop(next(iter(self._kept.copy())), None)
 
-    def _forget(self, kept: _Kept) -> None:
+    def _forget(self, kept: Kept) -> None:
         self._kept.pop(kept.key, None)
 
 
@@ -228,7 +185,7 @@ def _convert(message: LlmMessage) -> _Dicts:
             assert_never(message)
 
 
-_message_dicts = _Memo(_convert)
+_message_dicts = Memo(_convert)
 
 
 def _user_content(blocks: Sequence[MessageContent]) -> str | FrozenList:
@@ -323,4 +280,4 @@ def _convert_tool(tool: AgentTool) -> FrozenDict:
     return FrozenDict(type="function", function=function)
 
 
-_tool_dict = _Memo(_convert_tool)
+_tool_dict = Memo(_convert_tool)
