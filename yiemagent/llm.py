@@ -55,8 +55,8 @@ class StreamOptions(Record):
         cache: how long the provider should keep the prompt in its cache: "none", "short", "long".
         session_id: opaque key for caches and affinity.
         max_retry_delay_ms: the longest wait that a server may ask for; a longer one fails at once. None: no limit.
-        get_api_key: asked with the provider's name before each request; None or an empty answer: the provider's own
-            key.
+        get_api_key: asked with the provider's name before each request, where the provider was given no key of its
+            own; None or an empty answer: the key of the environment.
         on_payload: `(payload)`, sees the request body and may give another.
         on_response: `(status, headers)`, sees the response before its body is read.
     """

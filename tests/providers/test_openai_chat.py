@@ -290,24 +290,26 @@ def test_hook_that_raises(name, caplog):
 
 
 def test_keys(monkeypatch):
-    """The key is the hook's, else the one given, which may be a function asked each time."""
+    """The key is the one given, which may be a function asked each time, else the hook's, else the environment's."""
     monkeypatch.setenv("OPENAI_API_KEY", "env-key")
     turns = iter("ab")
     asked = []
-    options = StreamOptions(get_api_key=lambda name: asked.append(name) or "hook")
+    options = StreamOptions(get_api_key=lambda name: asked.append(name) or " hook\n")
     with serving(sse_answer(HELLO), api_key=lambda: next(turns)) as (server, provider):
-        ask(provider)
         ask(provider)
         ask(provider, options)
 
         sent = [request.headers["authorization"] for request in server.requests]
-    with serving(sse_answer(HELLO), api_key=" given\n", provider="mine") as (server, provider):
-        ask(provider, StreamOptions(get_api_key=asked.append))
+    with serving(sse_answer(HELLO), provider="mine") as (server, provider):
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        by_environment = OpenAIChat("m", api_key=lambda: None, provider="mine")
+        ask(by_environment, options)
+        ask(by_environment, StreamOptions(get_api_key=asked.append))
 
-        sent.append(server.requests[0].headers["authorization"])
+        sent += [request.headers["authorization"] for request in server.requests]
 
-    assert sent == ["Bearer a", "Bearer b", "Bearer hook", "Bearer given"]
-    assert asked == ["openai", "mine"]
+    assert sent == ["Bearer a", "Bearer b", "Bearer hook", "Bearer env-key"]
+    assert asked == ["mine", "mine"]
 
 
 def test_environment(monkeypatch):

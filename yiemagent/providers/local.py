@@ -33,6 +33,7 @@ from yiemagent.llm import StreamOptions
 from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
 from yiemagent.openai_format import openai_messages, usage
 from yiemagent.providers import local_recipe as recipe
+from yiemagent.providers.failures import error_from_body
 from yiemagent.providers.local_models import locate
 from yiemagent.providers.local_process import (
     LocalServer,
@@ -43,7 +44,6 @@ from yiemagent.providers.local_process import (
     thread_count,
 )
 from yiemagent.providers.openai_chat import OpenAIChat
-from yiemagent.providers.openai_errors import error_from_body
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNoticeEvent
 from yiemagent.tool import AgentTool
 

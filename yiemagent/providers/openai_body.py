@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from yiemagent.context import LlmContext
 from yiemagent.llm import StreamOptions
 from yiemagent.openai_format import openai_messages, openai_tools
 
-__all__ = ["BodyEncoder", "request_body"]
+__all__ = ["request_body"]
 
-_MAX_KEPT_BYTES = 16_777_216
-_MAX_FRAGMENT_BYTES = 262_144
 _EFFORTS = {
     "minimal": "minimal",
     "low": "low",
@@ -60,46 +55,3 @@ def _tool_choice(choice: str) -> Any:
     if choice in {"auto", "none", "required"}:
         return choice
     return {"type": "function", "function": {"name": choice}}
-
-
-class BodyEncoder:
-    """Encodes bodies; what an earlier body held too, messages and tools, is not encoded again."""
-
-    def __init__(self) -> None:
-        # Guards the two fields below; nothing is encoded while it is held.
-        self._lock = threading.Lock()
-        self._kept: dict[
-            int, tuple[Any, bytes]
-        ] = {}  # by identity, each with its object, so that the id stays its own
-        self._size = 0
-
-    def encode(self, body: Mapping[str, Any]) -> bytes:
-        """Give the JSON of a body. Its messages and tools must not change later."""
-        fields = [
-            b"%b:%b" % (_dumps(key), self._list(value) if key in {"messages", "tools"} else _dumps(value))
-            for key, value in body.items()
-        ]  # fmt: skip
-        return b"{%b}" % b",".join(fields)
-
-    def _list(self, items: Sequence[Any]) -> bytes:
-        kept = self._kept
-        fragments = []
-        for item in items:
-            known = kept.get(id(item))
-            fragments.append(self._fragment(item) if known is None else known[1])
-        return b"[%b]" % b",".join(fragments)
-
-    def _fragment(self, item: Any) -> bytes:
-        fragment = _dumps(item)
-        if len(fragment) <= _MAX_FRAGMENT_BYTES:  # larger ones, images, are cheap for their size
-            with self._lock:
-                if self._size > _MAX_KEPT_BYTES:
-                    self._kept = {}
-                    self._size = 0
-                self._kept[id(item)] = (item, fragment)
-                self._size += len(fragment)
-        return fragment
-
-
-def _dumps(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")

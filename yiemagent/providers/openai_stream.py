@@ -15,7 +15,7 @@ from yiemagent.builder import MessageBuilder
 from yiemagent.errors import BadResponseError, LlmConnectionError
 from yiemagent.messages import AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall
 from yiemagent.openai_format import assistant_message, stop_reason, usage
-from yiemagent.providers.openai_errors import error_from_value
+from yiemagent.providers.failures import error_from_value
 from yiemagent.streaming import (
     DoneEvent,
     ErrorEvent,
@@ -57,6 +57,11 @@ class ChunkAssembler:
     def is_finished(self) -> bool:
         """Whether the server gave a reason why the answer ended."""
         return self._finish is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can follow; never so: usage comes after the reason, and the end has its own mark."""
+        return False
 
     def take(self, chunk: Any) -> Sequence[StreamEvent]:
         """Take the JSON value of the next chunk.

@@ -1,4 +1,4 @@
-"""What servers of the OpenAI chat API mean by an error, in whatever shape it comes."""
+"""What servers of models mean by an error, in whatever shape it comes; the same for every API."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from yiemagent.errors import (
     LlmError,
     RateLimitError,
 )
-from yiemagent.providers.openai_errors import error_from_body, error_from_value
+from yiemagent.providers.failures import error_from_body, error_from_value
 
 
 def openai(message, kind=None, code=None):

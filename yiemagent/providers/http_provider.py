@@ -1,0 +1,393 @@
+"""What every API over HTTP has in common: keys, headers, hooks, retries, failures, reading an answer.
+
+A class for one API says what its requests look like and how its answers are put together; all else is here, so that
+no two providers differ in when they ask again, what they tell of a failure, or where a key may go.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, overload
+from urllib.parse import urlsplit
+
+import attrs
+
+from yiemagent.abort import AbortSignal
+from yiemagent.context import LlmContext
+from yiemagent.errors import (
+    AbortedError,
+    AuthenticationError,
+    BadResponseError,
+    ConfigurationError,
+    HttpError,
+    LlmConnectionError,
+    LlmError,
+    YiemAgentError,
+)
+from yiemagent.llm import StreamOptions
+from yiemagent.messages import AssistantMessage, model_id
+from yiemagent.net.http import HttpClient
+from yiemagent.net.retry import GiveUp, RetryPolicy
+from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
+from yiemagent.providers.body_encoder import BodyEncoder
+from yiemagent.record import Record
+from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNoticeEvent
+
+__all__ = ["Endpoint", "HttpProvider"]
+
+logger = logging.getLogger("yiemagent.providers.http_provider")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Endpoint(Record):
+    """Where an API is, and where its key comes from.
+
+    Args:
+        provider: the name that messages carry, and that `get_api_key` is asked with.
+        base_url: of the provider's own server.
+        key_variables: environment variables that may hold the key; the first that is set counts.
+        base_url_variables: those that may name another server.
+        needs_key: whether the own server can't be asked without a key.
+    """
+
+    provider: str
+    base_url: str
+    key_variables: tuple[str, ...] = ()
+    base_url_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+
+
+class HttpProvider:
+    """Asks a model over an API that is one POST request for each answer; the base of the providers.
+
+    A `StreamFn`, and also a plain `llm_call`: called with a request dict alone it gives the whole answer, or raises.
+    Safe to share between agents and threads.
+
+    A subclass gives `api`, `endpoint`, `_url`, `_key_headers`, `_body`, `_assembler` and `_whole`; where a request
+    dict is its own form, also `_body_of_request`.
+
+    Args:
+        model: the model's name.
+        base_url: where the API is; None: what the endpoint's variable names, else the provider's own server.
+        api_key: the key, or a function that is asked for it before each request. None: `StreamOptions.get_api_key`,
+            else the endpoint's environment variable, which is sent only to the provider's own server and to the one
+            that the variable for the base URL names.
+        headers: sent with each request; they go before ours.
+        extra_body: fields added to each request's body; they go before ours, and None leaves a field out.
+        stream: whether answers are streamed.
+        provider: the name that messages carry, and that `get_api_key` is asked with; None: the endpoint's.
+        connect_timeout_s: limit for resolving, connecting and the TLS handshake together; None: none.
+        idle_timeout_s: limit for each wait of a stream, keep-alive comments not counted; None: none.
+        answer_timeout_s: limit for the wait for an answer that is not streamed; None: none.
+        retry: how failed requests are asked again; `StreamOptions.max_retry_delay_ms` bounds its waits further.
+        client: sends the requests; None: one of its own.
+
+    Raises:
+        ConfigurationError: the model has no name, or the base URL is none.
+    """
+
+    is_stream_fn = True  # asked with a context; and with a request dict alone, as a plain function
+    api: ClassVar[str]
+    endpoint: Endpoint
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | Callable[[], str | None] | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        stream: bool = True,
+        provider: str | None = None,
+        connect_timeout_s: float | None = 10.0,
+        idle_timeout_s: float | None = 120.0,
+        answer_timeout_s: float | None = 600.0,
+        retry: RetryPolicy | None = None,
+        client: HttpClient | None = None,
+    ) -> None:
+        if not model:
+            raise ConfigurationError("model must be the name of a model, such as 'gpt-5.1'")
+        named = None if base_url else _first_set(self.endpoint.base_url_variables)
+        url = (base_url or named or self.endpoint.base_url).rstrip("/")
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigurationError("base_url must begin with http:// or https:// and name a host")
+        self.model = model
+        self.provider = provider or self.endpoint.provider
+        self._base_url = url
+        self._host = parts.hostname
+        self._own_server = _same_server(url, self.endpoint.base_url)
+        self._takes_environment_key = self._own_server or bool(named)
+        self._api_key = api_key
+        self._headers = dict(headers or {})
+        self._extra_body = dict(extra_body or {})
+        self._stream = stream
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_timeout_s = idle_timeout_s if stream else answer_timeout_s
+        self._retry = retry or RetryPolicy()
+        self._client = client or HttpClient()
+        self._encoder = BodyEncoder()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, host={self._host!r})"
+
+    def close(self) -> None:
+        """Close the kept connections; it can still be asked and opens new ones."""
+        self._client.close()
+
+    # -- what an API's class says ------------------------------------------------------------------------------------
+
+    def _url(self, model: str) -> str:
+        """Give where a request is sent; `self._stream` tells whether a stream is asked for."""
+        raise NotImplementedError
+
+    def _key_headers(self, key: str) -> dict[str, str]:
+        """Give the headers that carry the key."""
+        raise NotImplementedError
+
+    def _api_headers(self, _body: Mapping[str, Any]) -> dict[str, str]:
+        """Give further headers that the API wants with a body."""
+        return {}
+
+    def _body(self, context: LlmContext, options: StreamOptions) -> dict[str, Any]:
+        """Give the body of a request, in a stable order of its fields."""
+        raise NotImplementedError
+
+    def _body_of_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the body for a request dict."""
+        raise NotImplementedError
+
+    def _assembler(self, model: str) -> Assembler:
+        """Give what puts the next answer together."""
+        raise NotImplementedError
+
+    def _whole(self, value: Any) -> AssistantMessage:
+        """Give an answer that came as one JSON value; api, provider and model are set by the caller.
+
+        Raises:
+            BadResponseError: it is no answer.
+        """
+        raise NotImplementedError
+
+    def _model_of(self, options: StreamOptions) -> str:
+        return model_id(options.model) or self.model
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def __call__(
+        self, context: LlmContext, options: StreamOptions, signal: AbortSignal, /
+    ) -> Iterator[StreamEvent]: ...
+
+    @overload
+    def __call__(self, request: Mapping[str, Any], /) -> AssistantMessage: ...
+
+    def __call__(self, *given: Any) -> Iterator[StreamEvent] | AssistantMessage:
+        """Stream the answer to a context, or give the whole answer to a request dict.
+
+        Raises:
+            LlmError: asked with a request dict: no answer came.
+        """
+        if len(given) == 1:
+            return self._complete(given[0])
+        context, options, signal = given
+        return self._answer(lambda: self._body(context, options), options, signal)
+
+    def _complete(self, request: Mapping[str, Any]) -> AssistantMessage:
+        if not isinstance(request, Mapping):
+            raise TypeError(f"give a request dict, or context, options and signal, not {request!r}")
+        options = StreamOptions(model=request.get("model"))
+        signal = AbortSignal()
+        for event in self._answer(lambda: self._body_of_request(request), options, signal):
+            if isinstance(event, DoneEvent):
+                return event.message
+            if isinstance(event, ErrorEvent):
+                raise event.error or BadResponseError(event.message.error_message or "")
+        raise AssertionError  # a stream ends with Done or Error
+
+    # -- one answer, over as many requests as it takes ---------------------------------------------------------------
+
+    def _answer(
+        self, make_body: Callable[[], dict[str, Any]], options: StreamOptions, signal: AbortSignal
+    ) -> Iterator[StreamEvent]:
+        model = self._model_of(options)
+        for retries in itertools.count():
+            answer = self._assembler(model)
+            try:
+                signal.raise_if_aborted()
+                yield from self._ask(self._with_extra(make_body()), answer, options, signal)
+            except Exception as error:  # a stream never raises, whatever a hook or we do wrong
+                failure = _as_ours(error)
+            else:
+                return
+            if isinstance(failure, LlmError) and not answer.has_content:
+                decision = self._policy(options).decide(failure, retries)
+                if not isinstance(decision, GiveUp):
+                    yield _notice(failure, decision.attempt, decision.delay_ms)
+                    signal.wait(decision.delay_ms / 1000)
+                    continue
+                if decision.reason:
+                    failure = _like(failure, f"{failure}; {decision.reason}")
+            yield _error_event(answer, failure)
+            return
+
+    def _policy(self, options: StreamOptions) -> RetryPolicy:
+        limits = (self._retry.max_delay_ms, options.max_retry_delay_ms)
+        known = [limit for limit in limits if limit is not None]
+        return attrs.evolve(self._retry, max_delay_ms=min(known, default=None))
+
+    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
+        body |= self._extra_body
+        return {key: value for key, value in body.items() if value is not None}
+
+    def _ask(
+        self,
+        body: dict[str, Any],
+        answer: Assembler,
+        options: StreamOptions,
+        signal: AbortSignal,
+    ) -> Iterator[StreamEvent]:
+        if options.on_payload is not None:
+            body = options.on_payload(body) or body
+            # Not by the encoder: what the hook made may hold anything.
+            payload = json.dumps(body, separators=(",", ":"), default=str).encode("ascii")
+        else:
+            payload = self._encoder.encode(body)
+        key = self._key(options)
+        last: Sequence[StreamEvent] = ()
+        try:
+            with self._client.request(
+                "POST",
+                self._url(self._model_of(options)),
+                headers=self._request_headers(key, body),
+                body=payload,
+                signal=signal,
+                connect_timeout_s=self._connect_timeout_s,
+                idle_timeout_s=self._idle_timeout_s,
+                stream=self._stream,
+            ) as response:
+                if options.on_response is not None:
+                    options.on_response(response.status, response.headers)
+                check_status(response)
+                kind = response.headers.get("content-type", "").lower()
+                if "event-stream" in kind or (self._stream and "json" not in kind):
+                    last = yield from read_stream(response, answer, self._last_events(options))
+                else:
+                    last = read_whole(response, answer, self._last_events(options))
+        except (HttpError, LlmError) as error:
+            raise _without_key(error, key) from error
+        _raise_what_may_pass(last, answer)
+        yield from last  # with the connection given back: who has the last event reads no further
+
+    def _last_events(self, options: StreamOptions) -> Callable[[Any], Sequence[StreamEvent]]:
+        model = self._model_of(options)
+
+        def events(value: Any) -> Sequence[StreamEvent]:
+            message = attrs.evolve(
+                self._whole(value), api=self.api, provider=self.provider, model=model
+            )
+            if message.failed:
+                failure = BadResponseError(message.error_message or "the model's answer failed")
+                return [ErrorEvent(message, failure)]
+            return [DoneEvent(message)]
+
+        return events
+
+    # -- headers and the key -----------------------------------------------------------------------------------------
+
+    def _key(self, options: StreamOptions) -> str | None:
+        """Give the key: the one given, else what the hook says, else the environment's."""
+        key = self._api_key() if callable(self._api_key) else self._api_key
+        if not key and options.get_api_key is not None:
+            key = options.get_api_key(self.provider)
+        if not key and self._takes_environment_key:
+            key = _first_set(self.endpoint.key_variables)
+        if key:
+            return key.strip()
+        if self._own_server and self.endpoint.needs_key and not self._headers_carry_key():
+            variables = " or ".join(self.endpoint.key_variables)
+            raise AuthenticationError(
+                f"there is no API key for {self.provider}: set {variables}, or give api_key="
+            )
+        return None
+
+    def _headers_carry_key(self) -> bool:
+        names = {name.lower() for name in self._key_headers("")} | {"authorization"}
+        return any(name.lower() in names for name in self._headers)
+
+    def _request_headers(self, key: str | None, body: Mapping[str, Any]) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json" if self._stream else "application/json",
+            "User-Agent": "yiemagent",
+            **self._api_headers(body),
+        }
+        if key:
+            headers |= self._key_headers(key)
+        theirs = {name.lower() for name in self._headers}
+        ours = {name: value for name, value in headers.items() if name.lower() not in theirs}
+        return {**ours, **self._headers}
+
+
+def _first_set(variables: Sequence[str]) -> str | None:
+    return next((value for name in variables if (value := os.environ.get(name))), None)
+
+
+def _same_server(url: str, other: str) -> bool:
+    return urlsplit(url).hostname == urlsplit(other).hostname
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+def _raise_what_may_pass(last: Sequence[StreamEvent], answer: Assembler) -> None:
+    """Raise the failure that an answer ended with, where nothing of it came and asking again may help."""
+    if answer.has_content or not last:
+        return
+    end = last[-1]
+    if isinstance(end, ErrorEvent) and isinstance(end.error, LlmError) and end.error.retryable:
+        raise end.error
+
+
+def _as_ours(error: Exception) -> Exception:
+    if not isinstance(error, YiemAgentError):
+        logger.error("asking a model failed in a hook or in the library", exc_info=error)
+    return error
+
+
+def _without_key(error: HttpError | LlmError, key: str | None) -> LlmError:
+    """Give the model's error for a failure, its text without the key, which some servers repeat."""
+    text = str(error).replace(key, "…") if key else str(error)
+    if isinstance(error, HttpError):
+        return LlmConnectionError(text, error.status, error.retryable)
+    return _like(error, text)
+
+
+def _like(error: LlmError, text: str) -> LlmError:
+    return type(error)(text, error.status, error.retryable, error.retry_after_ms)
+
+
+def _notice(failure: LlmError, attempt: int, delay_ms: int) -> StreamNoticeEvent:
+    return StreamNoticeEvent(
+        "retry_scheduled",
+        f"retry {attempt} in {delay_ms / 1000:.3g} s: {failure}",
+        {
+            "attempt": attempt,
+            "delay_ms": delay_ms,
+            "reason": str(failure),
+            "status": failure.status,
+        },
+    )
+
+
+def _error_event(answer: Assembler, failure: Exception) -> ErrorEvent:
+    if isinstance(failure, AbortedError):
+        return ErrorEvent(answer.message("aborted", str(failure)), failure)
+    ours = isinstance(failure, YiemAgentError)
+    text = str(failure) if ours else f"{type(failure).__name__}: {failure}"
+    return ErrorEvent(answer.message("error", text), failure)
