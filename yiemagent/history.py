@@ -30,7 +30,7 @@ from yiemagent.messages import (
 from yiemagent.payload import FrozenDict, FrozenList
 from yiemagent.transcript import Transcript
 
-__all__ = ["NO_RESULT", "Repairer", "check", "clean_text", "repair"]
+__all__ = ["NO_RESULT", "Repairer", "check", "clean_message", "clean_text", "repair"]
 
 NO_RESULT = "No result: the call was interrupted before it gave one."
 
@@ -270,6 +270,15 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def clean_message(message: LlmMessage) -> LlmMessage:
+    """Give a message with the text in its blocks, and a result's tool name, as `clean_text` gives it.
+
+    Returns:
+        The same object where nothing is to be replaced.
+    """
+    return message if _is_clean(message) else _clean_message(message, [])
 
 
 def _is_clean(message: Any) -> bool:

@@ -1,0 +1,446 @@
+"""Handing a history from one provider to another: messages as the model that is asked next can be sent them.
+
+A history holds marks that only the model that made them takes back (signatures, redacted thinking), ids and names that
+follow another API's rules, and content that the next model can't read. `HandOver` puts that right for one `Target`. It
+is pure and idempotent, gives the same object where nothing is wrong, and of a history that grows it walks only what is
+new. Calls and results are paired before, by `history.Repairer`; what stands together in one message of an API is that
+API's body's own business.
+
+What was put right for a message stays so when more messages follow: prompt caches hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Self
+
+import attrs
+
+from yiemagent.errors import ConfigurationError
+from yiemagent.history import clean_message, clean_text
+from yiemagent.messages import (
+    AssistantMessage,
+    ImageContent,
+    LlmMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+from yiemagent.record import Record
+
+__all__ = ["BEGINNING", "EMPTY_MESSAGE", "HandOver", "Target", "hand_over"]
+
+BEGINNING = "(The conversation begins.)"
+EMPTY_MESSAGE = "(empty message)"
+MAX_CONVERSATIONS = 1024
+MAX_TARGETS = 256
+
+_PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+_DIGEST_LENGTH = 24
+
+
+# --- whom it is for --------------------------------------------------------------------------------------------------
+
+
+def _types(types: Iterable[str] | None) -> frozenset[str] | None:
+    return None if types is None else frozenset(types)
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Target(Record):
+    """A model that a history is for, and what it takes.
+
+    Args:
+        api: the wire API; provider: who serves the model; model: its name. An answer is the model's own where all three
+            are equal to those in the message.
+        reads_images: whether it can be sent images.
+        reads_tool_images: whether it can be sent those of tool results, in the result or behind it.
+        image_types: the MIME types it reads, in lower case; None: any.
+        keeps_answer_images: whether it takes back images of its own answers; other answers' never go to a model.
+        call_id: what ids of tool calls must match as a whole; None: anything.
+        max_call_id: the most characters of such an id; None: no limit.
+        checks_own_ids: whether that holds for its own ids too. False where servers are known that give ids outside of
+            the API's rule and want them back as they were.
+        unique_call_ids: whether ids must be distinct in the whole request, not only in one message.
+        foreign_thinking: what becomes of other models' thinking: "text" or "drop". Redacted thinking is dropped.
+        unsigned_thinking: what becomes of its own thinking that has no signature: "keep", "text" or "drop".
+        user_first: whether a conversation must begin with a user message.
+
+    Raises:
+        ConfigurationError: no id can match `call_id` and `max_call_id`.
+    """
+
+    api: str
+    provider: str = ""
+    model: str = ""
+    reads_images: bool = True
+    reads_tool_images: bool = True
+    image_types: frozenset[str] | None = attrs.field(default=None, converter=_types)
+    keeps_answer_images: bool = False
+    call_id: re.Pattern[str] | None = _PLAIN
+    max_call_id: int | None = 64
+    checks_own_ids: bool = False
+    unique_call_ids: bool = True
+    foreign_thinking: Literal["text", "drop"] = "text"
+    unsigned_thinking: Literal["keep", "text", "drop"] = "keep"
+    user_first: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not self.takes_id(self.made_id("", 0)):
+            raise ConfigurationError(
+                f"call_id must take {self.made_id('', 0)!r}, the first hexadecimal digits of a digest; "
+                f"{self.call_id!r} does not"
+            )
+
+    def owns(self, message: AssistantMessage) -> bool:
+        """Whether an answer is this model's own, so that it takes back what is opaque in it."""
+        return (message.model, message.provider, message.api) == (
+            self.model,
+            self.provider,
+            self.api,
+        )
+
+    def takes_id(self, call_id: str) -> bool:
+        """Whether an id of a tool call fits."""
+        if not call_id or (self.max_call_id is not None and len(call_id) > self.max_call_id):
+            return False
+        return self.call_id is None or self.call_id.fullmatch(call_id) is not None
+
+    def made_id(self, call_id: str, attempt: int) -> str:
+        """Give the id that stands for one that doesn't fit or is taken; the same each time."""
+        digest = hashlib.sha256(f"{attempt}:{call_id}".encode()).hexdigest()
+        return digest[: min(_DIGEST_LENGTH, self.max_call_id or _DIGEST_LENGTH)]
+
+
+# --- one message after the other -------------------------------------------------------------------------------------
+
+
+class _Fold:
+    """What is known of the messages so far, and how the next is given."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._begun = False
+        self._taken: set[str] = set()  # ids of the calls so far, as they are given
+        self._tries: dict[str, int] = {}  # how many ids were made for one id
+        self._calls: dict[str, ToolCall] = {}  # of the last answer, as given, by the id before
+
+    def copy(self) -> _Fold:
+        """Give a fold that goes on by itself."""
+        fold = _Fold(self._target)
+        fold._begun, fold._taken = self._begun, self._taken.copy()
+        fold._tries, fold._calls = self._tries.copy(), self._calls
+        return fold
+
+    def take(self, message: LlmMessage) -> Sequence[LlmMessage]:
+        """Give what is sent for the next message: none, itself, or others."""
+        message = clean_message(message)
+        if isinstance(message, AssistantMessage):
+            return self._answer(message)
+        self._begun = True
+        if isinstance(message, UserMessage):
+            blocks = _shown(message.content, self._target, reads=self._target.reads_images)
+            blocks = blocks or (TextContent(EMPTY_MESSAGE),)
+            return (_with_content(message, blocks),)
+        return (self._result(message),)
+
+    def _answer(self, message: AssistantMessage) -> Sequence[LlmMessage]:
+        own = self._target.owns(message)
+        self._calls = {}
+        blocks = _answer_blocks(message.content, self._target, own=own)
+        if not blocks:
+            return ()
+        if not self._target.unique_call_ids:
+            self._taken = set()
+        blocks = [self._call(b, own=own) if isinstance(b, ToolCall) else b for b in blocks]
+        given = _with_content(message, blocks)
+        if self._begun or not self._target.user_first:
+            self._begun = True
+            return (given,)
+        self._begun = True
+        return UserMessage(BEGINNING, message.timestamp), given
+
+    def _call(self, call: ToolCall, *, own: bool) -> ToolCall:
+        call_id, name = self._id(call.id, own=own), _tool_name(call.name)
+        given = call
+        if call_id != call.id or name != call.name:
+            given = attrs.evolve(call, id=call_id, name=name)
+        self._calls[call.id] = given
+        return given
+
+    def _id(self, call_id: str, *, own: bool) -> str:
+        target = self._target
+        kept = own and not target.checks_own_ids and call_id != ""
+        fit = call_id if kept else _NOT_PLAIN.sub("_", call_id)
+        if not kept and target.takes_id(call_id):
+            fit = call_id
+        if fit in self._taken or not (kept or target.takes_id(fit)):
+            fit = self._made(call_id)
+        self._taken.add(fit)
+        return fit
+
+    def _made(self, call_id: str) -> str:
+        for attempt in itertools.count(self._tries.get(call_id, 0)):
+            made = self._target.made_id(call_id, attempt)
+            if made not in self._taken:
+                self._tries[call_id] = attempt + 1
+                return made
+        raise AssertionError  # counting does not end
+
+    def _result(self, message: ToolResultMessage) -> ToolResultMessage:
+        target = self._target
+        reads = target.reads_images and target.reads_tool_images
+        given: ToolResultMessage = _with_content(
+            message, _shown(message.content, target, reads=reads)
+        )
+        call = self._calls.get(clean_text(message.tool_call_id))
+        call_id, name = (call.id, call.name) if call else (given.tool_call_id, given.tool_name)
+        if call_id != given.tool_call_id or name != given.tool_name:
+            given = attrs.evolve(given, tool_call_id=call_id, tool_name=name)
+        return given
+
+
+def _with_content(message: Any, blocks: Sequence[Any]) -> Any:
+    before = message.content
+    if len(blocks) == len(before) and all(map(_is, blocks, before)):
+        return message
+    return attrs.evolve(message, content=tuple(blocks))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _tool_name(name: str) -> str:
+    """Give a tool's name as every API takes it; a model may have called what no tool is named."""
+    if _TOOL_NAME.fullmatch(name):
+        return name
+    return _NOT_PLAIN.sub("_", name)[:64] or "unnamed_tool"
+
+
+# --- blocks ----------------------------------------------------------------------------------------------------------
+
+
+def _shown(blocks: Sequence[Any], target: Target, *, reads: bool) -> Sequence[Any]:
+    """Give the blocks of a user message or a tool result: images that can't be sent as a note, no blank text."""
+    shown: list[Any] = []
+    unseen: list[ImageContent] = []
+    for block in blocks:
+        if isinstance(block, ImageContent):
+            if reads and _is_readable(block, target):
+                _note(unseen, shown)
+                shown.append(_with_type(block))
+            else:
+                unseen.append(block)
+        elif block.text.strip():
+            _note(unseen, shown)
+            shown.append(block)
+    _note(unseen, shown)
+    return shown
+
+
+def _is_readable(image: ImageContent, target: Target) -> bool:
+    types = target.image_types
+    return bool(image.data) and (types is None or _mime_type(image) in types)
+
+
+def _mime_type(image: ImageContent) -> str:
+    kind = image.mime_type.partition(";")[0].strip().lower()
+    return "image/jpeg" if kind == "image/jpg" else kind
+
+
+def _with_type(image: ImageContent) -> ImageContent:
+    """Give an image under the registered name of its type, which is the one that servers compare with."""
+    kind = _mime_type(image)
+    return image if kind == image.mime_type else attrs.evolve(image, mime_type=kind)
+
+
+def _note(unseen: list[ImageContent], shown: list[Any]) -> None:
+    """Say which images were here, where there were any; they count as told of then."""
+    if unseen:
+        types = ", ".join([image.mime_type for image in unseen])
+        count = "An image" if len(unseen) == 1 else f"{len(unseen)} images"
+        was = "was" if len(unseen) == 1 else "were"
+        shown.append(TextContent(f"[{count} ({types}) {was} here, which can't be shown to you.]"))
+        unseen.clear()
+
+
+def _answer_blocks(blocks: Sequence[Any], target: Target, *, own: bool) -> list[Any]:
+    given: list[Any] = []
+    unseen: list[ImageContent] = []
+    told: list[int] = []  # where thinking stands that became text
+    for block in blocks:
+        if isinstance(block, ImageContent):
+            if own and target.keeps_answer_images and _is_readable(block, target):
+                given.append(block)
+            else:
+                unseen.append(block)
+            continue
+        _note(unseen, given)
+        fit = _fit(block, target, own=own)
+        if fit is not None:
+            if isinstance(block, ThinkingContent) and isinstance(fit, TextContent):
+                told.append(len(given))
+            given.append(fit)
+    _note(unseen, given)
+    for place in told:
+        given[place] = _set_apart(given, place)
+    return given
+
+
+def _fit(block: Any, target: Target, *, own: bool) -> Any:
+    """Give a block of an answer as the target takes it, or None."""
+    if isinstance(block, ThinkingContent):
+        return _thinking(block, target, own=own)
+    if isinstance(block, TextContent) and not block.text.strip() and not (own and block.signature):
+        return None
+    if block.signature is not None and not own:
+        return attrs.evolve(block, signature=None)
+    return block
+
+
+def _thinking(block: ThinkingContent, target: Target, *, own: bool) -> Any:
+    if own and block.signature:
+        return block
+    if block.redacted or not block.thinking.strip():
+        return None
+    fate = target.unsigned_thinking if own else target.foreign_thinking
+    if fate == "keep":
+        return block
+    return TextContent(block.thinking.strip()) if fate == "text" else None
+
+
+def _set_apart(blocks: Sequence[Any], place: int) -> TextContent:
+    """Give a text that was thinking with empty lines where it stands beside other text."""
+    before = place > 0 and isinstance(blocks[place - 1], TextContent)
+    behind = place + 1 < len(blocks) and isinstance(blocks[place + 1], TextContent)
+    lead = "\n\n" if before and not blocks[place - 1].text.endswith("\n\n") else ""
+    return TextContent(lead + blocks[place].text + ("\n\n" if behind else ""))
+
+
+# --- histories that grow ---------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class _Walk:
+    """How far a history was walked: the messages, what is given for them where it differs, and the fold behind them."""
+
+    before: list[LlmMessage]
+    given: list[LlmMessage] | None
+    fold: _Fold
+    tail: Sequence[LlmMessage] | None = (
+        None  # what was given for the message behind, where that was changed
+    )
+
+    def go(self, message: LlmMessage) -> None:
+        """Walk one message further."""
+        taken = self.fold.take(message)
+        if (
+            self.tail is not None
+        ):  # the same again, but what was made of it may be known by identity
+            taken, self.tail = self.tail, None
+        if self.given is None and (len(taken) != 1 or taken[0] is not message):
+            self.given = self.before.copy()
+        if self.given is not None:
+            self.given += taken
+        self.before.append(message)
+
+
+class _Kept(weakref.ref[Any]):
+    """How far a history was walked, beside a reference to its last message that doesn't keep that alive."""
+
+    __slots__ = ("key", "walk")
+
+    def __new__(cls, last: Any, forget: Callable[[Any], None], walk: _Walk) -> Self:
+        kept = super().__new__(cls, last, forget)
+        kept.key = id(last)
+        kept.walk = walk
+        return kept
+
+    def __init__(self, last: Any, forget: Callable[[Any], None], _walk: _Walk) -> None:
+        super().__init__(last, forget)  # type: ignore[call-arg]  # typeshed knows only __new__
+
+    key: int
+    walk: _Walk
+
+
+class HandOver:
+    """Gives histories as one target takes them. Safe to share between threads.
+
+    What is known of a history is kept for as long as its last message lives. A thread takes it out to walk further,
+    which is one atomic step; another thread that finds it gone walks from the start.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._kept: dict[int, _Kept] = {}
+
+    def messages(self, messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
+        """Give `messages` as the target takes them.
+
+        Args:
+            messages: oldest first, every call paired with its result, as in an `LlmContext`.
+
+        Returns:
+            The same object where nothing is wrong; else a list of the caller's own.
+        """
+        if not messages:
+            return messages
+        history = list(messages)
+        walk = self._longest_known(history)
+        for message in itertools.islice(history, len(walk.before), len(history) - 1):
+            walk.go(message)
+        last = history[-1]
+        # The last message is walked again next time, so that nothing kept here holds it and the entry can go with it.
+        fold = walk.fold.copy() if isinstance(last, AssistantMessage) else walk.fold
+        taken = fold.take(last)
+        given = walk.given.copy() if walk.given is not None else None
+        walk.tail = None if any(message is last for message in taken) else taken
+        self._keep(last, walk)
+        if given is None:
+            if len(taken) == 1 and taken[0] is last:
+                return messages
+            given = history[:-1]
+        return given + list(taken)
+
+    def _longest_known(self, history: list[LlmMessage]) -> _Walk:
+        for position in range(len(history) - 1, -1, -1):
+            kept = self._kept.pop(id(history[position]), None)
+            if kept is not None:
+                walk = kept.walk
+                if len(walk.before) == position and walk.before == history[:position]:
+                    return walk
+                self._kept[kept.key] = kept
+        return _Walk([], None, _Fold(self._target))
+
+    def _keep(self, last: LlmMessage, walk: _Walk) -> None:
+        self._kept[id(last)] = _Kept(last, self._forget, walk)
+        if len(self._kept) > MAX_CONVERSATIONS:
+            self._kept.pop(next(iter(self._kept.copy())), None)
+
+    def _forget(self, kept: _Kept) -> None:
+        self._kept.pop(kept.key, None)
+
+
+@functools.lru_cache(maxsize=MAX_TARGETS)
+def _of(target: Target) -> HandOver:
+    return HandOver(target)
+
+
+def hand_over(target: Target, messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
+    """Give `messages` as a target takes them, by the one `HandOver` that equal targets share.
+
+    Args:
+        target: the model that is asked.
+        messages: as for `HandOver.messages`.
+    """
+    return _of(target).messages(messages)
