@@ -35,7 +35,7 @@ from yiemagent.loop import LoopPorts, run_loop
 from yiemagent.messages import AssistantMessage, UserMessage
 from yiemagent.pool import DaemonPool
 from yiemagent.run import Run
-from yiemagent.state import AgentState
+from yiemagent.state import AgentState, reduce
 from yiemagent.streaming import DoneEvent, StartEvent, TextDeltaEvent, TextStartEvent
 from yiemagent.testing import RecordingSink, ScriptedModel, call, calls, check_event_order
 
@@ -64,7 +64,7 @@ def make(answers=("fine",), *tools, sinks=(), signal=None, grace_s=0.1, config=N
     run = Run(
         options.pop("work", work),
         name="yiem-test-run",
-        state=AgentState(tools=tools),
+        state=options.pop("state", AgentState(tools=tools)),
         prompts=(PROMPT,),
         sinks=sinks,
         signal=signal,
@@ -160,11 +160,46 @@ def test_the_gate_is_closed_before_the_end_is_told():
         sinks=[lambda e: order.append("end") if isinstance(e, AgentEndEvent) else None],
         close_gate=lambda: order.append("closed"),
         on_done=lambda: order.append("done"),
-        watch=lambda e: order.append("seen") if isinstance(e, AgentEndEvent) else None,
     )
     end(run)
 
-    assert order == ["closed", "seen", "end", "done"]
+    assert order == ["closed", "end", "done"]
+
+
+def test_the_owner_knows_a_message_before_the_sinks_do():
+    """Each message that enters the history is told to the run's owner first, and once."""
+    told = []
+    run = make(
+        sinks=[lambda e: told.append(e.message) if isinstance(e, MessageEndEvent) else None],
+        on_message=told.append,
+    )
+    end(run)
+
+    assert told == [message for message in run.new_messages for _ in range(2)]
+
+
+@pytest.mark.parametrize("sinks", [True, False], ids=["with a sink", "without"])
+def test_the_state_is_a_fold_over_the_events(sinks):
+    """Whenever it is read, the state is what `reduce` makes of the events so far, and the same object until one comes."""
+    states, events, made = [], [], threading.Event()
+
+    def sink(event):
+        made.wait(WAIT_S)
+        events.append(event)
+        states.append((run.state, run.state))
+
+    first = AgentState("be brief", error_message="of the run before")
+    run = make([calls(call("work")), "fine"], tool(), sinks=[sink] if sinks else [], state=first)
+    made.set()
+    end(run)
+
+    folded = first
+    for event, (state, again) in zip(events, states, strict=True):
+        folded = reduce(folded, event)
+        assert state is again
+        assert state == folded
+    assert tuple(run.state.messages) == run.new_messages
+    assert (run.state.active_run, run.state.error_message) == (False, None)
 
 
 def test_context_variables_of_the_starter_are_seen_everywhere():
@@ -221,7 +256,7 @@ NO_THREADS = """
 import threading
 from yiemagent.messages import UserMessage
 from yiemagent.run import Run
-from yiemagent.state import AgentState
+from yiemagent.state import AgentState, reduce
 from yiemagent.testing import RecordingSink, check_event_order
 
 def start(*_, **__):
@@ -711,16 +746,15 @@ def test_aborts_race_with_the_end_and_one_of_them_wins():
         sink, closed = RecordingSink(), []
         reached = threading.Event()
 
-        def watch(event, reached=reached, position=number % 14 + 1):
+        def reach(event, reached=reached, position=number % 14 + 1):
             if event.sequence == position:
                 reached.set()
 
         run = make(
             [calls(call("work")), "fine"],
             tool(),
-            sinks=[sink],
+            sinks=[reach, sink],
             grace_s=0.0,
-            watch=watch,
             close_gate=lambda closed=closed: closed.append(1),
         )
         reached.wait(0.2)
@@ -792,7 +826,7 @@ from yiemagent.abort import AbortSignal
 from yiemagent.messages import AssistantMessage
 from yiemagent.events import AgentStartEvent, NoticeEvent
 from yiemagent.run import Run
-from yiemagent.state import AgentState
+from yiemagent.state import AgentState, reduce
 
 def late():
     print("told", len(told), "aborted", run.signal.aborted, "done", run.done, flush=True)

@@ -16,7 +16,7 @@ from yiemagent.events import (
     TurnStartEvent,
 )
 from yiemagent.messages import AssistantMessage, ToolResultMessage, UserMessage
-from yiemagent.state import AgentState, StateFold, reduce
+from yiemagent.state import AgentState, reduce
 from yiemagent.testing import call, calls, failure
 from yiemagent.tool import AgentToolResult
 
@@ -85,20 +85,6 @@ def test_a_fold_over_the_events_of_a_run_gives_its_history():
     assert tuple(state.messages) == done.messages
     assert (state.system_prompt, list(state.tools)) == ("be brief", ["work"])
     assert (state.active_run, state.pending_tool_calls) == (False, frozenset())
-
-
-def test_a_fold_makes_a_state_when_asked():
-    """The same state until an event changes something; what was given stays as it was."""
-    first = AgentState("be brief")
-    fold = StateFold(first)
-    assert fold.state is first
-    fold.take(TurnStartEvent(1))
-    assert fold.state is first
-    fold.take(MessageEndEvent(UserMessage("hi")))
-    second = fold.state
-
-    assert second is fold.state
-    assert (second.system_prompt, len(second.messages), len(first.messages)) == ("be brief", 1, 0)
 
 
 def test_histories_of_states_share_their_storage():

@@ -365,7 +365,7 @@ class AgentCore:
             signal=entry.signal,
             grace_s=self._config.abort_grace_s,
             context=entry.context,
-            watch=self._watch,
+            on_message=self._told,
             close_gate=self._close_gate,
             on_done=self._bell.ring,
         )
@@ -405,11 +405,12 @@ class AgentCore:
                 self._accepting = False
             return waiting
 
-    def _watch(self, event: Event) -> None:
-        if isinstance(event, MessageEndEvent) and self._in_flight:
+    def _told(self, message: AgentMessage) -> None:
+        """Note that a message is in the history, and so in flight no more."""
+        if self._in_flight:
             with self._gate:
                 self._in_flight = [
-                    pair for pair in self._in_flight if pair[1].message is not event.message
+                    pair for pair in self._in_flight if pair[1].message is not message
                 ]
 
     def _close_gate(self) -> None:

@@ -6,6 +6,7 @@ workers here are daemons that are kept out of that list.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.thread import _worker  # no public name
+from queue import Empty, SimpleQueue
 from typing import Any
 
 __all__ = ["DaemonPool"]
@@ -33,6 +35,8 @@ class DaemonPool(ThreadPoolExecutor):
 
     def __init__(self, name: str) -> None:
         super().__init__(_UNBOUNDED, thread_name_prefix=name)
+        # The executor's own semaphore is written in Python, and costs as much as waking a thread.
+        self._idle_semaphore: Any = _IdleWorkers()
 
     def start(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function` called on a worker: `submit` without a future, which costs more than all the rest.
@@ -50,7 +54,7 @@ class DaemonPool(ThreadPoolExecutor):
             self._work_queue.put(_Task(function, args))  # type: ignore[arg-type]  # all that a worker asks for is `run`
 
     def _adjust_thread_count(self) -> None:
-        if self._idle_semaphore.acquire(timeout=0):
+        if self._idle_semaphore.acquire():
             return
         thread = threading.Thread(
             target=_worker,
@@ -71,6 +75,24 @@ class DaemonPool(ThreadPoolExecutor):
         if sys.version_info >= (3, 14):
             return reference, self._create_worker_context(), work_queue
         return reference, work_queue, self._initializer, self._initargs
+
+
+class _IdleWorkers:
+    """Counts the workers that wait for a task, as a semaphore does; its steps are those of a queue, which are atomic."""
+
+    __slots__ = ("_permits", "release")
+
+    def __init__(self) -> None:
+        self._permits: SimpleQueue[None] = SimpleQueue()
+        self.release = functools.partial(self._permits.put, None)
+
+    def acquire(self, timeout: float = 0) -> bool:
+        """Count one worker less, waiting for one for `timeout` seconds at most; gives False where there is none."""
+        try:
+            self._permits.get(timeout > 0, timeout)
+        except Empty:
+            return False
+        return True
 
 
 class _Task:

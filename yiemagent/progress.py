@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
@@ -33,7 +34,9 @@ from yiemagent.pipeline import (
     create_error_tool_result,
     create_tool_result_message,
 )
+from yiemagent.state import AgentState
 from yiemagent.streaming import with_own_ids
+from yiemagent.transcript import transcript
 
 __all__ = ["Progress"]
 
@@ -45,6 +48,8 @@ class Progress:
     """What a run has told so far, and so what it still owes: a fold over its events."""
 
     owed_prompts: tuple[AgentMessage, ...]
+    latest: AgentState = attrs.field(factory=AgentState)
+    folded: int = 0  # so many of the new messages are in the latest state
     started: bool = False
     ended: bool = False
     in_turn: bool = False
@@ -58,39 +63,40 @@ class Progress:
     open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
     ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
     failed_sinks: set[int] = attrs.field(factory=set)
+    failure: str | None = attrs.field(
+        default=attrs.Factory(lambda self: self.latest.error_message, takes_self=True)
+    )
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: Any) -> bool:
         """Fold an event in; gives False where it may not be emitted: nothing may after AgentEnd, and no update of a
         call that is not under way.
         """
         if self.ended:
             return False
-        match event:
-            case MessageUpdateEvent():
-                self.update = event
-            case MessageStartEvent():
-                self.open_message = event.message
-            case MessageEndEvent():
-                self._message_ended(event.message)
-            case ToolExecStartEvent():
-                self.open_calls[event.tool_call_id] = event
-            case ToolExecEndEvent():
-                self.open_calls.pop(event.tool_call_id, None)
-                self.ended_calls[event.tool_call_id] = event.message
-            case TurnStartEvent():
-                self.in_turn, self.turns, self.turn_message = True, event.turn, None
-                self.turn_results = []
-                self.ended_calls = {}
-            case TurnEndEvent():
-                self.in_turn = False
-            case AgentStartEvent():
-                self.started = True
-            case AgentEndEvent():
-                self.ended = True
-            case ToolExecUpdateEvent():
-                return event.tool_call_id in self.open_calls
-            case _:
-                pass
+        # By class, one after another: every event of every run comes through here.
+        kind = event.__class__
+        if kind is MessageUpdateEvent:
+            self.update = event
+        elif kind is MessageStartEvent:
+            self.open_message = event.message
+        elif kind is MessageEndEvent:
+            self._message_ended(event.message)
+        elif kind is ToolExecStartEvent:
+            self.open_calls[event.tool_call_id] = event
+        elif kind is ToolExecEndEvent:
+            self.open_calls.pop(event.tool_call_id, None)
+            self.ended_calls[event.tool_call_id] = event.message
+        elif kind is ToolExecUpdateEvent:
+            return event.tool_call_id in self.open_calls
+        elif kind is TurnStartEvent:
+            self.in_turn, self.turns, self.turn_message = True, event.turn, None
+            self.turn_results, self.ended_calls = [], {}
+        elif kind is TurnEndEvent:
+            self.in_turn = False
+        elif kind is AgentStartEvent:
+            self.started, self.failure = True, None
+        elif kind is AgentEndEvent:
+            self.ended, self.failure = True, _failure(event.answer)
         return True
 
     def _message_ended(self, message: AgentMessage) -> None:
@@ -102,6 +108,18 @@ class Progress:
             self.turn_message = self.last_answer = message
         elif isinstance(message, ToolResultMessage):
             self.turn_results.append(message)
+
+    def state(self) -> AgentState:
+        """Give the state that the events so far lead to; the same object until one changes something."""
+        before, new = self.latest, self.new[self.folded :]
+        active = self.started and not self.ended
+        parts = (frozenset(self.open_calls), active, self.failure)
+        if new or parts != (before.pending_tool_calls, before.active_run, before.error_message):
+            history = transcript(before.messages).extend(new)
+            tools = before.tools
+            self.latest = AgentState(before.system_prompt, before.model, tools, history, *parts)
+            self.folded += len(new)
+        return self.latest
 
     def missing_ends(self, answer: AssistantMessage) -> Iterator[Event]:
         """Give the events that a run owes where it ends out of turn; none where it ended by itself.
@@ -153,3 +171,7 @@ class Progress:
             )
         yield MessageStartEvent(message)
         yield MessageEndEvent(message)
+
+
+def _failure(answer: AssistantMessage) -> str | None:
+    return answer.error_message if answer.failed else None

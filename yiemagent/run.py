@@ -24,6 +24,7 @@ from yiemagent.events import (
     AgentEndEvent,
     Event,
     EventSink,
+    MessageEndEvent,
     SinkFailedEvent,
     stamp,
 )
@@ -34,7 +35,7 @@ from yiemagent.messages import (
 )
 from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
-from yiemagent.state import AgentState, StateFold
+from yiemagent.state import AgentState
 
 __all__ = ["Run"]
 
@@ -50,7 +51,7 @@ class RunAbandoned(BaseException):
     """Unwinds a run's thread that somebody else settled; never seen outside this room."""
 
 
-def _quiet(_event: Event) -> None:
+def _quiet(_message: AgentMessage) -> None:
     """Watch nothing."""
 
 
@@ -70,7 +71,8 @@ class Run:
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
-        watch: called with each event before the sinks, under the gate; the owner's own, must not raise, block or emit.
+        on_message: called with each message that enters the history, before the sinks and under the gate; the owner's
+            own, must not raise, block or emit.
         close_gate: called just before AgentEnd: what arrives afterwards belongs to the next run.
         on_done: called when the run is over, its last event included.
     """
@@ -86,7 +88,7 @@ class Run:
         signal: AbortSignal | None = None,
         grace_s: float = 1.0,
         context: contextvars.Context | None = None,
-        watch: Callable[[Event], None] = _quiet,
+        on_message: Callable[[AgentMessage], None] = _quiet,
         close_gate: Callable[[], None] = _nothing,
         on_done: Callable[[], None] = _nothing,
     ) -> None:
@@ -98,7 +100,7 @@ class Run:
         self._work = work
         self._grace_s = grace_s
         self._context = context or contextvars.copy_context()
-        self._watch = watch
+        self._on_message = on_message
         self._close_gate = close_gate
         self._on_done = on_done
         # Serialises emission, so that sinks need no locks of their own. Held while sinks run, by the one emitter
@@ -110,8 +112,7 @@ class Run:
         self._owner: object | None = None
         self._closed = False
         self._sequence = 0
-        self._progress = Progress(tuple(prompts))
-        self._fold = StateFold(state)
+        self._progress = Progress(tuple(prompts), state)
         # The event being told, and which sink has it; None: nothing is being told.
         self._delivering: tuple[Event, int] | None = None
         # Guarded by the order lock: what is emitted while a sink of the same thread is being told of something.
@@ -151,8 +152,9 @@ class Run:
 
     @property
     def state(self) -> AgentState:
-        """The state that the events so far lead to."""
-        return self._fold.state
+        """The state that the events so far lead to; the same object until one changes something."""
+        with self._gate:
+            return self._progress.state()
 
     @property
     def new_messages(self) -> tuple[AgentMessage, ...]:
@@ -184,11 +186,16 @@ class Run:
         On the run's own thread this raises (an exception that only the run's thread sees) once somebody else settled
         the run; on other threads the event is dropped.
         """
-        if (
-            self._owner is not None
-        ):  # without the lock, which a tool that emits without end may hold most of the time
+        # Asked without the lock, which a tool that emits without end may hold most of the time.
+        if self._owner is not None:
             self._drop()
-            return
+        elif not self._sinks:  # nobody to be told in order
+            if not self._admit(event, None):
+                self._drop()
+        else:
+            self._emit_in_order(event)
+
+    def _emit_in_order(self, event: Event) -> None:
         with self._order:
             if self._emitting:  # a sink called back: all sinks get what it was told of first
                 self._later.append(event)
@@ -211,16 +218,23 @@ class Run:
         if abandoned and threading.current_thread() is thread:
             raise RunAbandoned
 
-    def _tell(self, event: Event, owner: object | None, *, skip: int = -1) -> bool:
-        """Number an event, fold it in and tell the sinks, except `skip`; gives False where `owner` may not emit it."""
+    def _admit(self, event: Event, owner: object | None) -> bool:
+        """Number an event and fold it in; gives False where `owner` may not emit it."""
         with self._gate:
             if self._owner is not owner or not self._progress.take(event):
                 return False
-            self._sequence += 1
-            stamp(event, self._sequence, self.id, time.time())
-            self._fold.take(event)
-            self._watch(event)
-            self._delivering = (event, 0) if self._sinks else None
+            self._sequence = sequence = self._sequence + 1
+            stamp(event, sequence, self.id, time.time())
+            if event.__class__ is MessageEndEvent:
+                self._on_message(event.message)  # type: ignore[attr-defined]  # its class says so
+            if self._sinks:
+                self._delivering = (event, 0)
+        return True
+
+    def _tell(self, event: Event, owner: object | None, *, skip: int = -1) -> bool:
+        """Admit an event and tell the sinks, except `skip`; gives False where `owner` may not emit it."""
+        if not self._admit(event, owner):
+            return False
         if self._sinks:
             self._deliver(event, 0, owner, skip=skip)
         return True

@@ -20,7 +20,7 @@ from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import transcript
 
-__all__ = ["AgentState", "StateFold", "reduce"]
+__all__ = ["AgentState", "reduce"]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -48,62 +48,21 @@ class AgentState(Record):
 
 def reduce(state: AgentState, event: Event) -> AgentState:
     """Give the state that `event` leads to; the same object where it changes nothing."""
-    fold = StateFold(state)
-    fold.take(event)
-    return fold.state
-
-
-class StateFold:
-    """A state that goes along with events: taking one is cheap, and a state is made when somebody asks.
-
-    One thread at a time takes events; any thread may ask.
-    """
-
-    __slots__ = ("_latest", "_parts")
-
-    def __init__(self, state: AgentState) -> None:
-        # What a run changes: the history, the calls under way, whether it is going on, and the error. This tuple, and
-        # the state with the parts that it was made of, are replaced whole: no reader sees half a change.
-        self._parts = (
-            transcript(state.messages),
-            state.pending_tool_calls,
-            state.active_run,
-            state.error_message,
-        )
-        self._latest = (state, self._parts)
-
-    def take(self, event: Event) -> None:
-        """Go along with an event."""
-        if event.__class__ not in _CHANGING:
-            return
-        messages, pending, active, error = self._parts
-        match event:
-            case MessageEndEvent():
-                messages = messages.append(event.message)
-            case ToolExecStartEvent():
-                pending |= {event.tool_call_id}
-            case ToolExecEndEvent():
-                pending -= {event.tool_call_id}
-            case AgentStartEvent():
-                active, error = True, None
-            case AgentEndEvent():
-                pending, active = frozenset(), False
-                error = event.answer.error_message if event.answer.failed else None
-            case _:
-                pass
-        self._parts = (messages, pending, active, error)
-
-    @property
-    def state(self) -> AgentState:
-        """The state that the events so far lead to; the same object until one changes something."""
-        parts = self._parts
-        state, made_of = self._latest
-        if parts is not made_of:
-            state = AgentState(state.system_prompt, state.model, state.tools, *parts)
-            self._latest = (state, parts)
-        return state
-
-
-_CHANGING = frozenset(
-    {AgentEndEvent, AgentStartEvent, MessageEndEvent, ToolExecEndEvent, ToolExecStartEvent}
-)
+    match event:
+        case MessageEndEvent():
+            return attrs.evolve(state, messages=transcript(state.messages).append(event.message))
+        case ToolExecStartEvent():
+            pending = state.pending_tool_calls | {event.tool_call_id}
+            return attrs.evolve(state, pending_tool_calls=pending)
+        case ToolExecEndEvent():
+            pending = state.pending_tool_calls - {event.tool_call_id}
+            return attrs.evolve(state, pending_tool_calls=pending)
+        case AgentStartEvent():
+            return attrs.evolve(state, active_run=True, error_message=None)
+        case AgentEndEvent():
+            error = event.answer.error_message if event.answer.failed else None
+            return attrs.evolve(
+                state, pending_tool_calls=frozenset(), active_run=False, error_message=error
+            )
+        case _:
+            return state
