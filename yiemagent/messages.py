@@ -259,6 +259,7 @@ class AssistantMessage(Record):
         error_message: what went wrong where the stop reason is "error" or "aborted".
         response_id: the provider's id of the answer, or None.
         timestamp: when the answer began, in UTC.
+        parsed: the answer's JSON value, read-only, where it was asked for with `output_schema` and fits; else None.
     """
 
     content: tuple[AssistantContent, ...] = attrs.field(default=(), converter=content_blocks)
@@ -271,6 +272,7 @@ class AssistantMessage(Record):
     error_message: str | None = None
     response_id: str | None = None
     timestamp: datetime = attrs.field(factory=utc_now)
+    parsed: Any = attrs.field(default=None, converter=freeze_json)
     role: ClassVar[str] = "assistant"
 
     @property
