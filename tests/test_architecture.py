@@ -48,6 +48,7 @@ FLOORS = {
     "events": 4,
     "history": 4,
     "openai_reading": 4,
+    "output": 4,
     "signature": 4,
     "codec": 5,
     "hooks": 5,
@@ -59,7 +60,6 @@ FLOORS = {
     "pipeline": 6,
     "remote_tools": 6,
     "config": 7,
-    "testing": 7,
     "answer": 8,
     "batch": 8,
     "progress": 8,
@@ -71,7 +71,7 @@ FLOORS = {
     "api": 13,
     "__init__": 14,
 }
-WINGS = {"net", "providers", "mcp", "sessions", "trace", "cluster"}
+WINGS = {"net", "providers", "mcp", "sessions", "trace", "cluster", "testing"}
 ROOF = "cli"
 KNOWS_ALL = {"cli.main"}
 
@@ -87,7 +87,6 @@ LIVES = {
     "batch",
     "pipeline",
     "registry",
-    "testing",
 }
 THREAD_MODULES = {"threading", "_thread", "queue", "concurrent", "multiprocessing"}
 
@@ -108,7 +107,7 @@ LIBRARIES = {
 # asyncio, only where a transport's library offers nothing else.
 ASYNC_ROOMS = {"cluster", "mcp.nats"}
 # The ports through which the core reaches a wing at run time, and the packages that hand names on.
-PORTS = {"llm", "batch", "__init__", "providers.__init__"}
+PORTS = {"llm", "batch", "__init__", "providers.__init__", "testing.__init__"}
 # The wings that the core reaches through them.
 PORT_TARGETS = {"llm": {"yiemagent.providers"}}
 
