@@ -180,7 +180,7 @@ def test_the_owner_knows_a_message_before_the_sinks_do():
 
 @pytest.mark.parametrize("sinks", [True, False], ids=["with a sink", "without"])
 def test_the_state_is_a_fold_over_the_events(sinks):
-    """Whenever it is read, the state is what `reduce` makes of the events so far, and the same object until one comes."""
+    """Whenever it is read, the state is what `reduce` makes of the events so far, and the same until one comes."""
     states, events, made = [], [], threading.Event()
 
     def sink(event):

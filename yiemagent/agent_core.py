@@ -24,7 +24,7 @@ from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
-from yiemagent.events import Event, EventSink, MessageEndEvent
+from yiemagent.events import EventSink
 from yiemagent.machine import Action, View, decide
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.registry import ToolStore

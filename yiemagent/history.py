@@ -283,8 +283,7 @@ def clean_message(message: LlmMessage) -> LlmMessage:
 
 def _is_clean(message: Any) -> bool:
     for block in message.content:
-        for name in _TEXT_FIELDS[type(block)]:
-            value = getattr(block, name)
+        for value in _TEXTS[block.__class__](block):
             if not (value.__class__ is str and value.isascii()) and not _is_clean_json(value):
                 return False
     return message.role != "toolResult" or _is_clean_json(message.tool_name)
@@ -327,6 +326,15 @@ _TEXT_FIELDS = {
     ImageContent: (),
     ToolCall: ("id", "name", "arguments"),
 }
+
+
+def _texts_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda block: tuple([getattr(block, name) for name in names])
+
+
+_TEXTS = {kind: _texts_of(names) for kind, names in _TEXT_FIELDS.items()}
 
 
 def _clean_block(block: Any) -> Any:

@@ -142,7 +142,13 @@ class _Loop:
     ports: LoopPorts
     turn: int = 0
     latest: AssistantMessage | None = None
-    new_messages: Transcript = attrs.field(factory=Transcript)
+    # What the context does not hold yet is behind it here: a context is made when somebody is shown one.
+    history: Transcript = attrs.field(init=False)
+    new: list[AgentMessage] = attrs.field(factory=list)
+    shown_new: Transcript = attrs.field(factory=Transcript)
+
+    def __attrs_post_init__(self) -> None:
+        self.history = transcript(self.context.messages)
 
     def run(self, prompts: Sequence[AgentMessage]) -> AssistantMessage:
         self.ports.emit(AgentStartEvent(self.config.session_id))
@@ -165,7 +171,7 @@ class _Loop:
 
     def _first(self, prompts: Sequence[AgentMessage]) -> tuple[AgentMessage, ...]:
         pending = (*prompts, *self._steering())
-        last = self.context.messages[-1] if self.context.messages else None
+        last = self.history[-1] if self.history else None
         if not pending and isinstance(last, AssistantMessage) and not last.failed:
             pending = self._follow_ups()
         return pending
@@ -207,9 +213,8 @@ class _Loop:
         return message, offered
 
     def _ask(self) -> tuple[AssistantMessage, AgentContext]:
-        if self.ports.live_tools is not None:
-            self.context = _with_tools(self.context, self.ports.live_tools())
-        offered = self.context
+        live = self.ports.live_tools
+        offered = self._shown_context(None if live is None else live())
         if self.ports.prepare_context is not None:
             offered = self.ports.prepare_context(offered)
         message = stream_assistant_response(
@@ -246,9 +251,17 @@ class _Loop:
         )
 
     def _add(self, message: AgentMessage) -> None:
-        history = transcript(self.context.messages).append(message)
-        self.context = AgentContext(self.context.system_prompt, history, self.context.tools)
-        self.new_messages = self.new_messages.append(message)
+        self.history = self.history.append(message)
+        self.new.append(message)
+
+    def _shown_context(self, tools: Mapping[str, AgentTool] | None = None) -> AgentContext:
+        """Give the conversation so far, with `tools` where they are given."""
+        context = self.context
+        if tools is None:
+            tools = context.tools
+        if context.messages is not self.history or context.tools is not tools:
+            self.context = AgentContext(context.system_prompt, self.history, tools)
+        return self.context
 
     # -- between turns --
 
@@ -264,13 +277,15 @@ class _Loop:
         return bool(config.should_stop_after_turn(self._shown(message, batch), self.signal))
 
     def _shown(self, message: AssistantMessage, batch: ToolCallBatch) -> TurnContext:
-        return TurnContext(message, batch.messages, self.context, self.new_messages)
+        self.shown_new = self.shown_new.extend(self.new[len(self.shown_new) :])
+        return TurnContext(message, batch.messages, self._shown_context(), self.shown_new)
 
     def _change(self, change: NextTurn) -> None:
         if change.context is not None:
             if change.context.tools is not self.context.tools:
                 self.ports = attrs.evolve(self.ports, live_tools=None)
             self.context = change.context
+            self.history = transcript(change.context.messages)
         if change.model is not None:
             self.config = attrs.evolve(self.config, model=change.model)
         if change.thinking_level is not None:
@@ -300,9 +315,3 @@ def _take(getter: GetMessages | None) -> tuple[AgentMessage, ...]:
 
 def _answer(message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage:
     return terminated_answer(message, batch.messages) if batch.terminate else message
-
-
-def _with_tools(context: AgentContext, tools: Mapping[str, AgentTool]) -> AgentContext:
-    if tools is context.tools:
-        return context
-    return AgentContext(context.system_prompt, context.messages, tools)

@@ -78,7 +78,7 @@ class DaemonPool(ThreadPoolExecutor):
 
 
 class _IdleWorkers:
-    """Counts the workers that wait for a task, as a semaphore does; its steps are those of a queue, which are atomic."""
+    """Counts the workers that wait for a task, as a semaphore does, by the atomic steps of a queue."""
 
     __slots__ = ("_permits", "release")
 

@@ -226,7 +226,7 @@ class Run:
             self._sequence = sequence = self._sequence + 1
             stamp(event, sequence, self.id, time.time())
             if event.__class__ is MessageEndEvent:
-                self._on_message(event.message)  # type: ignore[attr-defined]  # its class says so
+                self._on_message(event.message)
             if self._sinks:
                 self._delivering = (event, 0)
         return True
