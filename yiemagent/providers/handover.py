@@ -15,14 +15,14 @@ import functools
 import hashlib
 import itertools
 import re
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import attrs
 
 from yiemagent.errors import ConfigurationError
 from yiemagent.history import clean_message, clean_text
+from yiemagent.memo import Kept
 from yiemagent.messages import (
     AssistantMessage,
     ImageContent,
@@ -337,40 +337,20 @@ class _Walk:
     before: list[LlmMessage]
     given: list[LlmMessage] | None
     fold: _Fold
-    tail: Sequence[LlmMessage] | None = (
-        None  # what was given for the message behind, where that was changed
-    )
+    # What was given for the message behind these, where that differs: given again next time, so that what bodies made
+    # of it is known by identity.
+    tail: Sequence[LlmMessage] | None = None
 
     def go(self, message: LlmMessage) -> None:
         """Walk one message further."""
         taken = self.fold.take(message)
-        if (
-            self.tail is not None
-        ):  # the same again, but what was made of it may be known by identity
+        if self.tail is not None:
             taken, self.tail = self.tail, None
         if self.given is None and (len(taken) != 1 or taken[0] is not message):
             self.given = self.before.copy()
         if self.given is not None:
             self.given += taken
         self.before.append(message)
-
-
-class _Kept(weakref.ref[Any]):
-    """How far a history was walked, beside a reference to its last message that doesn't keep that alive."""
-
-    __slots__ = ("key", "walk")
-
-    def __new__(cls, last: Any, forget: Callable[[Any], None], walk: _Walk) -> Self:
-        kept = super().__new__(cls, last, forget)
-        kept.key = id(last)
-        kept.walk = walk
-        return kept
-
-    def __init__(self, last: Any, forget: Callable[[Any], None], _walk: _Walk) -> None:
-        super().__init__(last, forget)  # type: ignore[call-arg]  # typeshed knows only __new__
-
-    key: int
-    walk: _Walk
 
 
 class HandOver:
@@ -382,7 +362,7 @@ class HandOver:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, Kept] = {}
 
     def messages(self, messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
         """Give `messages` as the target takes them.
@@ -416,18 +396,18 @@ class HandOver:
         for position in range(len(history) - 1, -1, -1):
             kept = self._kept.pop(id(history[position]), None)
             if kept is not None:
-                walk = kept.walk
+                walk: _Walk = kept.value
                 if len(walk.before) == position and walk.before == history[:position]:
                     return walk
                 self._kept[kept.key] = kept
         return _Walk([], None, _Fold(self._target))
 
     def _keep(self, last: LlmMessage, walk: _Walk) -> None:
-        self._kept[id(last)] = _Kept(last, self._forget, walk)
+        self._kept[id(last)] = Kept(last, self._forget, walk)
         if len(self._kept) > MAX_CONVERSATIONS:
             self._kept.pop(next(iter(self._kept.copy())), None)
 
-    def _forget(self, kept: _Kept) -> None:
+    def _forget(self, kept: Kept) -> None:
         self._kept.pop(kept.key, None)
 
 
