@@ -207,7 +207,9 @@ def test_threads_may_read_partials_at_once():
         ('{"a": NaN}', '{"a": NaN}'),
         ('{"a": 1e999}', '{"a": 1e999}'),
         ("[" * 100_000, "[" * 100_000),
+        ('{"a":' * 900 + "1" + "}" * 900, '{"a":' * 900 + "1" + "}" * 900),
     ],
+    ids=range(10),
 )
 def test_arguments_are_an_object_or_the_text(text, arguments):
     """A JSON object is taken, anything else is left as it came for whoever judges it."""

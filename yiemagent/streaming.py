@@ -202,9 +202,9 @@ def tool_arguments(text: str) -> FrozenDict | str:
         return FrozenDict()
     try:
         value = loads_json(text)
+        return FrozenDict(freeze_json(value)) if isinstance(value, dict) else text
     except (ValueError, RecursionError):
         return text
-    return FrozenDict(freeze_json(value)) if isinstance(value, dict) else text
 
 
 def with_own_ids(message: AssistantMessage) -> AssistantMessage:
