@@ -16,7 +16,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.support.loops import WAIT_S, Hold, raising
-from yiemagent.pool import DaemonPool
+from yiemagent.pool import DaemonPool, _Worker
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -173,3 +173,20 @@ def test_the_interpreter_exits_with_a_hung_worker(python):
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_starting_a_worker_does_not_wait_for_it():
+    """A worker that does not run yet is not alive and is waited for; then it is a thread like any other."""
+    with Hold() as hold:
+        worker = _Worker(target=hold, name="yiem-test-worker")
+        worker.join(0.0)
+        assert not worker.is_alive()
+        worker.start()
+        hold.wait()
+        assert worker.is_alive()
+        worker.join(0.0)
+        assert worker.is_alive()
+        with pytest.raises(RuntimeError):
+            worker.start()
+    worker.join(WAIT_S)
+    assert not worker.is_alive()
