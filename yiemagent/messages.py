@@ -96,6 +96,10 @@ class LlmUsage(Record):
         )
 
 
+def _string_tuple(names: Iterable[str] | None) -> tuple[str, ...]:
+    return tuple(names or ())
+
+
 @attrs.frozen(eq=False, repr=False)
 class LlmModel(Record):
     """A model and what is known of it.
@@ -115,7 +119,9 @@ class LlmModel(Record):
     api: str = ""
     context_window: int | None = None
     max_output_tokens: int | None = None
-    input_kinds: tuple[str, ...] = attrs.field(default=("text", "image"), converter=tuple)
+    input_kinds: tuple[str, ...] = attrs.field(
+        default=("text", "image"), converter=_string_tuple
+    )
     reasoning: bool = False
 
 
@@ -223,10 +229,6 @@ def content_text(blocks: Iterable[Any]) -> str:
 
 
 # --- messages ------------------------------------------------------------------------------------------------------
-
-
-def _string_tuple(names: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(names or ())
 
 
 @attrs.frozen(eq=False, repr=False)
