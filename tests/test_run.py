@@ -256,13 +256,13 @@ NO_THREADS = """
 import threading
 from yiemagent.messages import UserMessage
 from yiemagent.run import Run
-from yiemagent.state import AgentState, reduce
+from yiemagent.state import AgentState
 from yiemagent.testing import RecordingSink, check_event_order
 
 def start(*_, **__):
     raise RuntimeError("can't start new thread")
 
-threading._start_new_thread = start
+threading._start_new_thread = threading._start_joinable_thread = start  # before and from 3.13 on
 sink = RecordingSink()
 run = Run(None, name="x", state=AgentState(), prompts=(UserMessage("hi"),), sinks=[sink])
 run.start()
