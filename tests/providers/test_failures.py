@@ -97,3 +97,40 @@ def test_in_a_good_response(value, expected, status, retryable):
     assert type(error) is expected
     assert (error.status, error.retryable) == (status, retryable)
     assert "m" in str(error)
+
+
+def google(code, status, message, *details):
+    error = {"code": code, "message": message, "status": status, "details": list(details)}
+    return json.dumps({"error": error}).encode()
+
+
+def retry_info(delay):
+    return {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+
+
+@pytest.mark.parametrize(
+    "body, status, expected, retryable, delay_ms",
+    [
+        (google(429, "RESOURCE_EXHAUSTED", "m", {"@type": "x"}, retry_info("22s")), 429, RateLimitError, True, 22_000),
+        (google(503, "UNAVAILABLE", "m", retry_info("0.25s")), 503, LlmError, True, 250),
+        (google(429, "RESOURCE_EXHAUSTED", "m", retry_info("soon"), "y", None), 429, RateLimitError, True, None),
+        (google(400, "INVALID_ARGUMENT", "m", {"reason": "API_KEY_INVALID"}), 400, AuthenticationError, False, None),
+        (google(403, "PERMISSION_DENIED", "m"), 403, AuthenticationError, False, None),
+        (google(400, "INVALID_ARGUMENT", "m"), 400, LlmError, False, None),
+        (google(400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum number of tokens "
+                "allowed (1048576)."), 400, ContextOverflowError, False, None),
+    ],
+)  # fmt: skip
+def test_google(body, status, expected, retryable, delay_ms):
+    """Google's errors say in status and details what they are and how long to wait."""
+    for error in (error_from_body(body, status), error_from_value(json.loads(body))):
+        assert type(error) is expected
+        assert (error.status, error.retryable) == (status, retryable)
+        assert error.retry_after_ms == delay_ms
+
+
+def test_a_header_goes_before_the_details():
+    """How long to wait is what the header says, where there is one."""
+    body = google(429, "RESOURCE_EXHAUSTED", "m", retry_info("22s"))
+
+    assert error_from_body(body, 429, 1000).retry_after_ms == 1000

@@ -325,7 +325,7 @@ def test_tools():
     [
         ({"properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
         ({"type": "object", "additionalProperties": False}, None),
-        ({"$ref": "#/$defs/A", "$defs": {"A": SCHEMA}}, 
+        ({"$ref": "#/$defs/A", "$defs": {"A": SCHEMA}},
          {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": SCHEMA}}),
     ],
 )  # fmt: skip

@@ -22,13 +22,17 @@ _MAX_TEXT = 2_000
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
     r"|prompt is too long|input is too long|too many (input )?tokens|exceeds the (available )?context"
+    r"|exceeds the maximum number of tokens"
     r"|reduce the length of the (messages|prompt)",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(
     r"insufficient_quota|billing|insufficient[ _](credits?|balance|funds)", re.IGNORECASE
 )
-_KEY_TROUBLE = re.compile(r"authentication|invalid_api_key|permission", re.IGNORECASE)
+_KEY_TROUBLE = re.compile(
+    r"authentication|invalid_api_key|api_key_invalid|unauthenticated|permission", re.IGNORECASE
+)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 _RATE = re.compile(r"rate[_ ]?limit", re.IGNORECASE)
 _SERVER_TROUBLE = re.compile(
     r"server_error|internal|overloaded|unavailable|timeout|temporar|try again", re.IGNORECASE
@@ -62,7 +66,9 @@ def error_from_value(
     """
     inner = value.get("error", value) if isinstance(value, Mapping) else value
     fields: Mapping[str, Any] = inner if isinstance(inner, Mapping) else {"message": inner}
-    code, kind = fields.get("code"), fields.get("type")
+    code, kind = fields.get("code"), _kind(fields)
+    if retry_after_ms is None:
+        retry_after_ms = _asked_delay_ms(fields)
     status = status or _status(code) or _status(fields.get("status"))
     said = _text(fields, inner)
     words = f"{kind} {code} {said}"
@@ -80,6 +86,27 @@ def error_from_value(
     if status is None:
         return BadResponseError(text, None, bool(_SERVER_TROUBLE.search(words)), retry_after_ms)
     return LlmError(text, status, retryable_status(status), retry_after_ms)
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """Give the words that stand for the kind of an error; Google's stand in its status and its details."""
+    words = [fields.get("type"), fields.get("status")]
+    words += [detail.get("reason") for detail in _details(fields)]
+    return " ".join([word for word in words if isinstance(word, str)])
+
+
+def _details(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    details = fields.get("details")
+    entries = details if isinstance(details, list) else []
+    return [entry for entry in entries if isinstance(entry, Mapping)]
+
+
+def _asked_delay_ms(fields: Mapping[str, Any]) -> int | None:
+    """Read how long Google asks to wait: a `google.rpc.RetryInfo` among the details, such as "22.5s"."""
+    for detail in _details(fields):
+        if found := _DURATION.fullmatch(str(detail.get("retryDelay"))):
+            return round(float(found[1]) * 1000)
+    return None
 
 
 def _status(value: Any) -> int | None:
