@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from tests.support.loops import WAIT_S, run, tool
+from yiemagent import testing
 from yiemagent.abort import AbortSignal
 from yiemagent.context import LlmContext
 from yiemagent.events import (
@@ -344,3 +345,14 @@ def test_calls_that_share_an_id_are_seen():
 
     with pytest.raises(AssertionError, match="share an id"):
         check_event_order(renumbered(events))
+
+
+# -- the names --
+
+
+def test_every_name_of_testing_is_handed_on():
+    """Each public name is there, `dir` knows it, and no other is made up."""
+    assert [name for name in testing.__all__ if not hasattr(testing, name)] == []
+    assert set(testing.__all__) <= set(dir(testing))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        testing.nothing  # noqa: B018 - asking is the point

@@ -32,7 +32,8 @@ def forbid_network(*, loopback: bool = False) -> Iterator[None]:
     """Make every attempt to reach the network raise `NetworkForbidden`, in all threads of the process.
 
     Forbidden are connections, datagrams and the resolving of names; listening is not, nor are sockets of the Unix
-    kind. Blocks may nest, and the strictest counts. Processes that are started inside go their own way.
+    kind. Blocks may nest, and the strictest counts. Processes that are started inside go their own way, and a name that
+    is handed straight to `socket.connect` is looked up before anybody is told.
 
     Args:
         loopback: whether this machine may be reached under its loopback addresses and as "localhost".
@@ -86,6 +87,8 @@ def _judge(event: str, args: tuple[Any, ...]) -> None:
     else:
         return
     if not allowed:
+        if event == "socket.connect":
+            args[0].close()  # whoever made it closes it for an OSError only
         raise NetworkForbidden(
             f"the network is forbidden here, and something tried to reach {what}; use a "
             f"ScriptedServer, a ScriptedModel or replay(path), or allow it"

@@ -240,6 +240,7 @@ class ScriptedServer:
     def _wait_at(self, gate: threading.Event, seconds: float | None) -> None:
         with self._changed:
             if self._closing:
+                gate.set()
                 return
             self._gates.append(gate)
         gate.wait(seconds)
