@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.support.loops import WAIT_S, Hold, parallel, raising, tool
+from tests.support.loops import WAIT_S, Hold, parallel, quickest, raising, tool
 from yiemagent.abort import AbortSignal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
@@ -802,7 +802,12 @@ print("exits", flush=True)
 
 @pytest.mark.parametrize("where", ["tool", "hook", "model"])
 def test_the_interpreter_exits_with_a_run_that_hangs(where):
-    """A tool, hook or model in `time.sleep(3600)` keeps the interpreter for half a second at most."""
+    """A tool, hook or model in `time.sleep(3600)` keeps the interpreter for 1 s at most."""
+    assert quickest(lambda: exit_time(where), 1.0) <= 1.0
+
+
+def exit_time(where):
+    """Run a program in which something hangs, and give the seconds from its last line to its end."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", EXIT, where],
         stdout=subprocess.PIPE,
@@ -817,7 +822,7 @@ def test_the_interpreter_exits_with_a_run_that_hangs(where):
         took = time.monotonic() - begun
 
     assert (told, process.returncode, complaints) == ("exits\n", 0, "")
-    assert took < 2.5  # 0.5 s of it is waited; a busy machine is slow to take a process down
+    return took
 
 
 GATE = """
@@ -826,7 +831,7 @@ from yiemagent.abort import AbortSignal
 from yiemagent.messages import AssistantMessage
 from yiemagent.events import AgentStartEvent, NoticeEvent
 from yiemagent.run import Run
-from yiemagent.state import AgentState, reduce
+from yiemagent.state import AgentState
 
 def late():
     print("told", len(told), "aborted", run.signal.aborted, "done", run.done, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, Self
 
@@ -128,6 +129,19 @@ def finish(stream: EventStream) -> Done:
     check_event_order(events)
     assert stream.answer is not None
     return Done(events, None, stream.result(WAIT_S), stream.answer)
+
+
+def quickest(measure: Any, within_s: float, tries: int = 5) -> float:
+    """Measure a time until one try is within a limit: what a busy machine adds is not the library's.
+
+    The library's own waiting is in every try, so a promise that is broken fails them all.
+    """
+    best = math.inf
+    for _ in range(tries):
+        best = min(best, measure())
+        if best <= within_s:
+            break
+    return best
 
 
 class Hold:
