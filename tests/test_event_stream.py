@@ -344,6 +344,8 @@ def test_there_must_be_something_to_go_on_from():
         )
     with pytest.raises(AgentStateError, match="empty"):
         run([], prompts=())
+    with pytest.raises(AgentStateError, match="empty"):
+        start([], prompts=())
 
 
 @pytest.mark.parametrize("queue", ["get_steering_messages", "get_follow_up_messages"])

@@ -58,7 +58,15 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@tool(name="wait", description="Wait a little.", timeout_s=5, parallel_tool_execute=True)
+@tool(
+    name="wait",
+    description="Wait a little.",
+    timeout_s=5,
+    parallel_tool_execute=True,
+    examples=[("hold on", {})],
+    prepare_arguments=dict,
+    validate_required_args=lambda args: "takes none" if args else None,
+)
 def wait_a_little(signal: AbortSignal) -> str:
     """Wait."""
     return "aborted" if signal.wait(0.001) else "done"

@@ -102,16 +102,19 @@ def agent_loop(
     """Start a run with new messages and give its events.
 
     Args:
-        prompts: the messages that begin it; a single message or a string stands for a list of one.
+        prompts: the messages that begin it; a single message or a string stands for a list of one; none continues the
+            history, as `agent_loop_continue` does.
         context: what it begins with; it is not changed.
         config: how to work.
         stream_fn: asks the model; anything that `YiemAgent` takes as `llm_call`.
         signal: aborts the run; None: only the stream does.
 
     Raises:
+        AgentStateError: where there are no prompts and nothing to continue.
         ConfigurationError: where an argument is of the wrong kind.
     """
-    return _stream(_messages(prompts), _Door(context, config, stream_fn, signal))
+    door = _Door(context, config, stream_fn, signal)
+    return _stream(_messages(prompts) or door.continuation(), door)
 
 
 def agent_loop_continue(

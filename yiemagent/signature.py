@@ -7,7 +7,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 
 import attrs
@@ -38,6 +38,10 @@ def tool(
     timeout_s: float | None = 600.0,
     isolation: Literal["thread", "process"] = "thread",
     annotations: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
+    examples: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    prepare_arguments: Callable[[dict[str, Any]], Any] | None = None,
+    validate_required_args: Callable[[dict[str, Any]], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], AgentTool]: ...
 
 
@@ -62,7 +66,7 @@ def tool(
         name: the tool's; default the function's.
         label: its name for people; default made of the name.
         description: what it does, for the model; default the docstring's text.
-        options: `parallel_tool_execute`, `timeout_s`, `isolation`, `annotations` as for `AgentTool`.
+        options: the other fields of an `AgentTool`, such as `parallel_tool_execute`, `timeout_s` and `examples`.
 
     Raises:
         ConfigurationError: where a parameter can't be told in JSON Schema, nothing says what the tool does, or the
