@@ -23,7 +23,14 @@ from yiemagent.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from yiemagent.providers.handover import BEGINNING, EMPTY_MESSAGE, HandOver, Target, hand_over
+from yiemagent.providers.handover import (
+    BEGINNING,
+    EMPTY_MESSAGE,
+    MAX_CONVERSATIONS,
+    HandOver,
+    Target,
+    hand_over,
+)
 from yiemagent.transcript import Transcript
 
 HIGH, LOW = "\ud83d", "\ude00"
@@ -195,6 +202,15 @@ def test_ids_that_become_the_same_are_kept_apart():
     assert len(set(fit)) == 4
     assert all(RESPONSES.takes_id(call_id) for call_id in fit)
     assert [m.tool_call_id for m in messages[1:]] == fit
+
+
+def test_an_id_that_is_made_is_nobody_elses():
+    """Where even the made id is taken, another is made."""
+    ids = [RESPONSES.made_id("a:b", 0), "a|b", "a:b"]
+    answer = by(CHAT, *[ToolCall(call_id, "look") for call_id in ids])
+    messages = given_to(RESPONSES, answer, *map(result, ids))
+
+    assert call_ids(messages) == [ids[0], "a_b", RESPONSES.made_id("a:b", 1)]
 
 
 def test_ids_that_come_again_in_later_answers_are_made_distinct_where_the_target_asks():
@@ -387,6 +403,27 @@ def test_nothing_is_kept_of_a_history_that_is_gone():
     del history
 
     assert [message() for message in alive] == [None, None, None]
+
+
+def test_a_message_may_stand_in_two_histories():
+    """What is known of a history is not taken for one that goes through the same message."""
+    handover, common = HandOver(CLAUDE), user(TextContent("go on"))
+    one, other = [user(PNG), common], [user(TextContent("hi")), common, user(TextContent("x"))]
+    handover.messages(one)
+
+    assert handover.messages(other) is other
+    assert list(handover.messages(one)) == given_to(CLAUDE, *one)
+
+
+def test_so_many_histories_are_known_and_no_more():
+    """Of more histories than are kept the oldest is forgotten, and given afresh."""
+    handover = HandOver(MISTRAL)
+    histories = [[user(PNG), user(TextContent(f"{n}"))] for n in range(MAX_CONVERSATIONS + 1)]
+    first = [handover.messages(history)[0] for history in histories]
+    again = [handover.messages(history)[0] for history in reversed(histories)]
+
+    assert again == first[::-1]
+    assert [one is other for one, other in zip(again, first[::-1], strict=True)].count(False) == 1
 
 
 def test_equal_targets_share_a_hand_over():

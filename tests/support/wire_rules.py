@@ -95,55 +95,41 @@ def anthropic_faults(body, own=frozenset()):
     if not faults.unless(messages, "messages", "at least one message is required"):
         return faults
     faults.unless(messages[0]["role"] == "user", "messages.0", "the first message must be a user's")
-    seen, owed = set(), []
+    faults.unless(messages[-1]["role"] == "user", "messages.-1", "must end with a user message")
+    seen, owed, role = set(), [], None
     for position, message in enumerate(messages):
         where = f"messages.{position}"
-        role, blocks = message["role"], message["content"]
+        faults.unless(message["role"] != role, where, "roles must alternate")
+        role = message["role"]
         faults.unless(role in {"user", "assistant"}, where, f"unknown role {role!r}")
-        if position:
-            before = messages[position - 1]["role"]
-            faults.unless(before != role, where, "roles must alternate")
-        if isinstance(blocks, str):
-            faults.text(blocks, where)
-            blocks = [{"type": "text", "text": blocks}]
-        faults.unless(blocks, where, "content must not be empty")
-        owed = _anthropic_message(role, blocks, owed, seen, own, where, faults)
+        blocks = _anthropic_blocks(message["content"], role, own, where, faults)
+        answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        good = sorted(answered) == sorted(owed)
+        faults.unless(good, where, f"results {answered} for calls {owed}")
+        owed = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        distinct = len(set(owed)) == len(owed) and seen.isdisjoint(owed)
+        faults.unless(distinct, where, "tool_use ids must be unique")
+        seen.update(owed)
     faults.unless(not owed, "messages", f"no tool_result for {owed}")
     marks = json.dumps(body).count('"cache_control"')
     faults.unless(marks <= 4, "body", f"{marks} blocks with cache_control, 4 are allowed")
     return faults
 
 
-def _anthropic_message(role, blocks, owed, seen, own, where, faults):
-    """Check one message; gives the ids of calls that the next must answer."""
-    answered = [block.get("tool_use_id") for block in blocks if block["type"] == "tool_result"]
-    faults.unless(sorted(answered) == sorted(owed), where, f"results {answered} for calls {owed}")
-    kinds = [block["type"] == "tool_result" for block in blocks]
-    faults.unless(kinds == sorted(kinds, reverse=True), where, "tool_result blocks must be first")
-    calls = []
+def _anthropic_blocks(content, role, own, where, faults):
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    faults.unless(blocks, where, "content must not be empty")
+    behind = [block["type"] != "tool_result" for block in blocks]
+    faults.unless(behind == sorted(behind), where, "tool_result blocks must be first")
+    wanted = {"text", "image", "tool_result"} if role == "user" else _ANTHROPIC_ANSWER
     for number, block in enumerate(blocks):
-        place = f"{where}.content.{number}"
-        kind = block["type"]
-        if kind in {"thinking", "redacted_thinking"}:
-            faults.unless("cache_control" not in block, place, "thinking can't be cached")
-        if kind == "tool_use":
-            _anthropic_call(block, seen, place, faults)
-            calls.append(block["id"])
-        wanted = {"text", "image", "tool_result"} if role == "user" else set(_ANTHROPIC_ANSWER)
+        place, kind = f"{where}.content.{number}", block["type"]
         if faults.unless(kind in wanted, place, f"{kind!r} in a message of the role {role}"):
             _anthropic_block(block, own, place, faults)
-    return calls
+    return blocks
 
 
-_ANTHROPIC_ANSWER = ("text", "thinking", "redacted_thinking", "tool_use")
-
-
-def _anthropic_call(block, seen, where, faults):
-    faults.unless(ANTHROPIC_ID.fullmatch(block["id"]), where, f"id {block['id']!r}")
-    faults.unless(block["id"] not in seen, where, "tool_use ids must be unique")
-    seen.add(block["id"])
-    faults.unless(NAME.fullmatch(block["name"]), where, f"name {block['name']!r}")
-    faults.unless(isinstance(block["input"], Mapping), where, "input must be an object")
+_ANTHROPIC_ANSWER = {"text", "thinking", "redacted_thinking", "tool_use"}
 
 
 def _anthropic_block(block, own, where, faults):
@@ -156,7 +142,12 @@ def _anthropic_block(block, own, where, faults):
                 source["media_type"] in ANTHROPIC_IMAGES, where, f"{source['media_type']}"
             )
             faults.base64(source["data"], where)
+        case "tool_use":
+            faults.unless(ANTHROPIC_ID.fullmatch(block["id"]), where, f"id {block['id']!r}")
+            faults.unless(NAME.fullmatch(block["name"]), where, f"name {block['name']!r}")
+            faults.unless(isinstance(block["input"], Mapping), where, "input must be an object")
         case "thinking":
+            faults.unless("cache_control" not in block, where, "thinking can't be cached")
             faults.unless(isinstance(block.get("thinking"), str), where, "thinking is required")
             faults.opaque(block.get("signature"), own, where)
         case "redacted_thinking":

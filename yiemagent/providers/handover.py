@@ -179,22 +179,21 @@ class _Fold:
 
     def _id(self, call_id: str, *, own: bool) -> str:
         target = self._target
-        kept = own and not target.checks_own_ids and call_id != ""
-        fit = call_id if kept else _NOT_PLAIN.sub("_", call_id)
-        if not kept and target.takes_id(call_id):
-            fit = call_id
-        if fit in self._taken or not (kept or target.takes_id(fit)):
+        fit, fits = call_id, call_id != ""
+        if not own or target.checks_own_ids:
+            fit = call_id if target.takes_id(call_id) else _NOT_PLAIN.sub("_", call_id)
+            fits = target.takes_id(fit)
+        if not fits or fit in self._taken:
             fit = self._made(call_id)
         self._taken.add(fit)
         return fit
 
     def _made(self, call_id: str) -> str:
-        for attempt in itertools.count(self._tries.get(call_id, 0)):
-            made = self._target.made_id(call_id, attempt)
-            if made not in self._taken:
-                self._tries[call_id] = attempt + 1
-                return made
-        raise AssertionError  # counting does not end
+        attempt = self._tries.get(call_id, 0)
+        while (made := self._target.made_id(call_id, attempt)) in self._taken:
+            attempt += 1
+        self._tries[call_id] = attempt + 1
+        return made
 
     def _result(self, message: ToolResultMessage) -> ToolResultMessage:
         target = self._target
