@@ -23,10 +23,10 @@ _VERSION_PATH = "/v1beta"
 class Gemini(HttpProvider):
     """Asks a model over the Gemini API.
 
-    A `StreamFn`, and also a plain `llm_call`: called with a request dict alone, in the API's own form ("contents", …),
-    it gives the whole answer, or raises. Safe to share between agents and threads. The arguments are those of
-    `HttpProvider`; a base URL goes up to and without "/models", and one without a path gets "/v1beta". Objects in
-    `extra_body` (`generationConfig`, `toolConfig`) are merged into ours, field by field.
+    A `StreamFn`, and also a plain `llm_call`: called with a request dict alone, in the OpenAI chat form or the API's
+    own ("contents", …), it gives the whole answer, or raises. Safe to share between agents and threads. The arguments
+    are those of `HttpProvider`; a base URL goes up to and without "/models", and one without a path gets "/v1beta".
+    Objects in `extra_body` (`generationConfig`, `toolConfig`) are merged into ours, field by field.
     """
 
     api: ClassVar[str] = "gemini"
@@ -60,7 +60,9 @@ class Gemini(HttpProvider):
         return request_body(context, options, model=model, provider=self.provider, api=self.api)
 
     def _body_of_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in request.items() if key != "model"}
+        if "contents" in request:
+            return {key: value for key, value in request.items() if key != "model"}
+        return super()._body_of_request(request)
 
     def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
         merged = super()._with_extra(dict(body))

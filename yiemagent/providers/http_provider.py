@@ -34,6 +34,7 @@ from yiemagent.net.http import HttpClient
 from yiemagent.net.retry import GiveUp, RetryPolicy
 from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
 from yiemagent.providers.body_encoder import BodyEncoder
+from yiemagent.providers.chat_request import read_request
 from yiemagent.record import Record
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNoticeEvent
 
@@ -159,8 +160,8 @@ class HttpProvider:
         raise NotImplementedError
 
     def _body_of_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the body for a request dict."""
-        raise NotImplementedError
+        """Give the body for a request dict: one in the OpenAI chat form is read, and made anew."""
+        return self._body(*read_request(request))
 
     def _assembler(self, model: str) -> Assembler:
         """Give what puts the next answer together."""
