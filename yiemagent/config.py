@@ -12,13 +12,12 @@ from yiemagent.hooks import Hooks
 from yiemagent.llm import CACHE_USES, CacheUse, StreamOptions
 from yiemagent.messages import AgentMessage, LlmModel
 
-__all__ = ["AgentLoopConfig", "GetMessages", "ToolExecution"]
+__all__ = ["REASONING_LEVELS", "AgentLoopConfig", "GetMessages", "ToolExecution"]
 
 ToolExecution: TypeAlias = Literal["parallel", "sequential", "barrier"]
 GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
 
-
-_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+REASONING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def _not_built(_config: Any, field: Any, value: object) -> None:
@@ -61,7 +60,7 @@ class AgentLoopConfig(Hooks):
 
     model: LlmModel | str | None = None
     reasoning: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.in_(_LEVELS))
+        default=None, validator=attrs.validators.optional(attrs.validators.in_(REASONING_LEVELS))
     )
     thinking_budgets: Mapping[str, int] | None = None
     temperature: float | None = None

@@ -183,7 +183,40 @@ def test_system_and_max_turns_reach_the_agent():
     assert "max_turns" in asked.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", [("--max-turns", "0"), ("--max-turns", "x"), ("--bogus",)])
+def test_what_a_model_is_asked_with_reaches_it():
+    """How much to think, how freely, and how long an answer may be are options of the request."""
+    model = ScriptedModel(["Done."])
+    words = ("--reasoning", "high", "--temperature", "0.5", "--max-tokens", "900")
+    asked = Asked(model, "Time?", *words)
+
+    sent = model.options[0]
+    assert (sent.reasoning, sent.temperature, sent.max_tokens) == ("high", 0.5, 900)
+    assert asked.code == 0
+
+
+def test_what_is_left_out_is_the_models_own():
+    """Without options, nothing is asked of a model that its provider would have to know."""
+    model = ScriptedModel(["Done."])
+    Asked(model, "Time?")
+
+    sent = model.options[0]
+    assert (sent.reasoning, sent.temperature, sent.max_tokens) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--max-turns", "0"),
+        ("--max-turns", "x"),
+        ("--max-tokens", "-1"),
+        ("--max-tokens", "²"),
+        ("--temperature", "warm"),
+        ("--temperature", "nan"),
+        ("--temperature", "-0.1"),
+        ("--reasoning", "lots"),
+        ("--bogus",),
+    ],
+)
 def test_a_wrong_option_is_a_usage_error(words, capsys):
     """A wrong value or option ends with exit code 2 and says what is wrong."""
     with pytest.raises(SystemExit) as ending:

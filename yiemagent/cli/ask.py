@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -21,6 +22,7 @@ from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.cli.tools import load_folders
 from yiemagent.codec import to_json
+from yiemagent.config import REASONING_LEVELS
 from yiemagent.events import AgentEndEvent, Event
 from yiemagent.llm import StreamFn
 from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
@@ -29,6 +31,8 @@ __all__ = ["add_ask", "ask_command", "run_report"]
 
 ABORT_GRACE_S = 0.5
 
+# Options that are fields of the agent's config under the same name.
+_CONFIG = ("max_turns", "reasoning", "temperature", "max_tokens")
 
 _MORE = """\
 models:
@@ -82,14 +86,41 @@ def add_ask(commands: Any) -> None:
         help="print one JSON object: answer, tool calls, usage, stop reason, error",
     )
     parser.add_argument(
-        "--max-turns", type=_turns, metavar="N", help="end the run after N model answers"
+        "--max-turns", type=_count, metavar="N", help="end the run after N model answers"
+    )
+    _add_model_options(parser)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a model is asked with; what is left out is the model's own choice."""
+    parser.add_argument(
+        "--reasoning",
+        choices=REASONING_LEVELS,
+        metavar="LEVEL",
+        help=f"how much the model thinks: {', '.join(REASONING_LEVELS)}",
+    )
+    parser.add_argument(
+        "--temperature", type=_amount, metavar="T", help="how freely the model picks its words"
+    )
+    parser.add_argument(
+        "--max-tokens", type=_count, metavar="N", help="end each model answer after N tokens"
     )
 
 
-def _turns(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text!r}")
     return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, not {text!r}")
+    return amount
 
 
 def ask_command(
@@ -139,7 +170,8 @@ def ask_command(
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    named = {"system_prompt": options.system, "max_turns": options.max_turns}
+    named = {"system_prompt": options.system}
+    named |= {name: getattr(options, name) for name in _CONFIG}
     return {name: value for name, value in named.items() if value is not None}
 
 
