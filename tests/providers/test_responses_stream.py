@@ -248,7 +248,10 @@ def test_reasoning_alone_can_be_asked_for_again():
     for value in [*BEGIN, added(0, reasoning_item())]:
         assert list(assembler.take(value)) == []
     assert not assembler.has_content
-    assembler.take(text_events(1, "a")[2])
+    assert assembler.message("error", "x").content == ()
+    assert kinds(assembler.take(text_events(1, "a")[2])) == [
+        StartEvent, ThinkingStartEvent, TextStartEvent, TextDeltaEvent,
+    ]  # fmt: skip
     assert not assembler.is_finished
 
     assert assembler.has_content
@@ -292,7 +295,7 @@ def test_refusal():
 
     assert isinstance(events[-1], ErrorEvent)
     assert (message.text, message.stop_reason) == ("I can't.", "error")
-    assert message.raw_stop_reason == "refusal"
+    assert message.raw_stop_reason == "completed"
     assert "refused" in message.error_message
 
 

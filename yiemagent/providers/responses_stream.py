@@ -42,8 +42,8 @@ class ResponseAssembler:
     def __init__(self, model: str, provider: str, api: str) -> None:
         self._builder = MessageBuilder(model, provider, api)
         self._items = Items()
-        # A start of thinking waits for what comes next: a failure right behind it can still be asked for again.
-        self._waiting: list[StreamEvent] = []
+        # Reasoning begins with what comes next: a failure before that can still be asked for again.
+        self._waiting: list[Item] = []
         self._given = False
         self._status: str | None = None
         self._raw: str | None = None
@@ -102,12 +102,9 @@ class ResponseAssembler:
             return ()
         events: list[StreamEvent] = []
         handler(self, chunk, events)
-        return self._with_waiting(events) if events else ()
+        return self._with_start(events) if events else ()
 
-    def _with_waiting(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        if self._waiting:
-            events = [*self._waiting, *events]
-            self._waiting = []
+    def _with_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
         if not self._given:
             self._given = True
             events.insert(0, self._builder.start)
@@ -157,10 +154,7 @@ class ResponseAssembler:
     ) -> Item:
         item = self._items.add(given, place)
         if item.kind == "reasoning":
-            begun: list[StreamEvent] = []
-            self._begin(item, 0, "thinking", begun)
-            self._waiting += [*events, *begun]
-            events.clear()
+            self._waiting.append(item)
         elif item.kind in _CALLS:
             self._begin(item, 0, "toolCall", events)
         return item
@@ -178,9 +172,6 @@ class ResponseAssembler:
         if item.is_done or not item.kind:
             return
         item.is_done = True
-        if self._waiting:
-            events[:0] = self._waiting
-            self._waiting = []
         if item.kind == "message":
             self._finish_message(item, given, events)
         elif item.kind in _CALLS:
@@ -298,6 +289,9 @@ class ResponseAssembler:
         return item
 
     def _begin(self, item: Item, part: int, kind: Kind, events: list[StreamEvent]) -> Block:
+        waiting, self._waiting = self._waiting, []
+        for earlier in waiting:
+            self._begin(earlier, 0, "thinking", events)
         block = item.blocks.get(part)
         if block is None:
             index, event = self._builder.begin(kind, call_id=item.call_id, name=item.name)
@@ -362,7 +356,7 @@ class ResponseAssembler:
             if not item.is_done:
                 self._close(item, events)
         if events or not self._given:
-            events = self._with_waiting(events)
+            events = self._with_start(events)
         reason, said = self._outcome()
         if said is not None:
             return [*events, ErrorEvent(self.message("error", said), BadResponseError(said))]
@@ -371,7 +365,6 @@ class ResponseAssembler:
     def _outcome(self) -> tuple[StopReason, str | None]:
         """Give the stop reason, and what went wrong where it is an error."""
         if self._refused:
-            self._raw = "refusal"
             return "error", "the model refused to answer"
         if self._raw == "content_filter" or self._status == "cancelled":
             return "error", f"the model ended its answer with {self._raw!r}"
