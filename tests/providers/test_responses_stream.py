@@ -295,7 +295,7 @@ def test_refusal():
 
     assert isinstance(events[-1], ErrorEvent)
     assert (message.text, message.stop_reason) == ("I can't.", "error")
-    assert message.raw_stop_reason == "completed"
+    assert message.raw_stop_reason == "refusal"
     assert "refused" in message.error_message
 
 

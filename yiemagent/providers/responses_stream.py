@@ -365,6 +365,7 @@ class ResponseAssembler:
     def _outcome(self) -> tuple[StopReason, str | None]:
         """Give the stop reason, and what went wrong where it is an error."""
         if self._refused:
+            self._raw = "refusal"  # the status says no more than that the response is over
             return "error", "the model refused to answer"
         if self._raw == "content_filter" or self._status == "cancelled":
             return "error", f"the model ended its answer with {self._raw!r}"
