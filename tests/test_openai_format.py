@@ -397,19 +397,19 @@ def test_the_dicts_of_a_request_refuse_changes():
 def test_nothing_is_kept_of_a_conversation_that_is_gone():
     """With a conversation's last message all that was kept of it goes."""
     gc.collect()
-    before = (len(openai_format._message_dicts._kept), len(openai_format._conversations._kept))
+    before = (len(openai_format.message_dicts._kept), len(openai_format._conversations._kept))
     history = [UserMessage(f"m{number}") for number in range(50)]
     request_of(*history)
     del history
     gc.collect()
 
-    after = (len(openai_format._message_dicts._kept), len(openai_format._conversations._kept))
+    after = (len(openai_format.message_dicts._kept), len(openai_format._conversations._kept))
     assert after == before
 
 
 def test_the_number_of_kept_conversations_is_bounded():
     """However many conversations live, so many converted ones are kept and the rest made anew."""
-    conversations = openai_format._Conversations()
+    conversations = openai_format.Conversations()
     messages = [UserMessage(str(number)) for number in range(openai_format.MAX_CONVERSATIONS + 5)]
     for message in messages:
         conversations.messages([message])

@@ -8,7 +8,7 @@ comes in is `openai_reading`'s part.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from yiemagent.arguments import parse_arguments
@@ -37,9 +37,11 @@ from yiemagent.payload import FrozenDict, FrozenList
 from yiemagent.tool import AgentTool
 
 __all__ = [
+    "Conversations",
     "assistant_message",
     "format_msg_for_llm",
     "message_dict",
+    "message_dicts",
     "openai_messages",
     "openai_tools",
     "stop_reason",
@@ -53,6 +55,8 @@ __all__ = [
 INVALID_ARGUMENTS_KEY = "invalid_arguments"
 NO_OUTPUT = "(no output)"
 MAX_CONVERSATIONS = 1024
+
+_Dicts = tuple[tuple[FrozenDict, ...], tuple[FrozenDict, ...]]
 
 
 # --- requests
@@ -104,14 +108,24 @@ def _llm_messages(context: AgentContext | LlmContext) -> list[LlmMessage]:
     return list(repair([message for message in shown if message is not None]))
 
 
-class _Conversations:
+class Conversations:
     """Converted histories, each kept with its last message, so that a longer one costs what is new.
 
     An entry lives as long as the message it is kept with; it holds the messages before that one, and the dicts of all.
     It is taken out to be made longer, which is one atomic step: a thread that finds it gone converts again.
+
+    Args:
+        convert: gives a message's own dicts, and those that stand behind its group of tool results.
+        bridge: stands between a tool result and a user message, for servers that want an answer there; None: nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        convert: Callable[[LlmMessage], _Dicts] | None = None,
+        bridge: FrozenDict | None = None,
+    ) -> None:
+        self._convert = message_dicts if convert is None else convert  # an empty memo is false
+        self._bridge = bridge
         self._kept: dict[int, Kept] = {}
 
     def messages(self, messages: list[LlmMessage]) -> list[FrozenDict]:
@@ -120,7 +134,7 @@ class _Conversations:
             return []
         before, converted = self._longest_known(messages)
         known = len(before)
-        converted += _converted(messages[known:])
+        self._add(converted, messages[known:])
         before += messages[known:]
         given = converted.copy()
         self._keep(before.pop(), (before, converted))
@@ -152,24 +166,25 @@ class _Conversations:
     def _forget(self, kept: Kept) -> None:
         self._kept.pop(kept.key, None)
 
+    def _add(self, converted: list[FrozenDict], messages: Iterable[LlmMessage]) -> None:
+        images: list[FrozenDict] = []
+        for message in messages:
+            own, shown = self._convert(message)
+            if images and not isinstance(message, ToolResultMessage):
+                self._add_user(converted, images)
+                images = []
+            if isinstance(message, UserMessage):
+                self._add_user(converted, own)
+            else:
+                converted += own
+            images += shown
+        if images:
+            self._add_user(converted, images)
 
-_conversations = _Conversations()
-
-
-def _converted(messages: Iterable[LlmMessage]) -> list[FrozenDict]:
-    converted: list[FrozenDict] = []
-    images: list[FrozenDict] = []
-    for message in messages:
-        own, shown = _message_dicts(message)
-        if images and not isinstance(message, ToolResultMessage):
-            converted += images
-            images = []
-        converted += own
-        images += shown
-    return converted + images
-
-
-_Dicts = tuple[tuple[FrozenDict, ...], tuple[FrozenDict, ...]]
+    def _add_user(self, converted: list[FrozenDict], dicts: Sequence[FrozenDict]) -> None:
+        if self._bridge is not None and converted and converted[-1]["role"] == "tool":
+            converted.append(self._bridge)
+        converted += dicts
 
 
 def _convert(message: LlmMessage) -> _Dicts:
@@ -185,7 +200,8 @@ def _convert(message: LlmMessage) -> _Dicts:
             assert_never(message)
 
 
-_message_dicts = Memo(_convert)
+message_dicts = Memo(_convert)
+_conversations = Conversations()
 
 
 def _user_content(blocks: Sequence[MessageContent]) -> str | FrozenList:

@@ -1,8 +1,11 @@
 """One streamed answer from its chunks, in the forms that servers send."""
 
+import json
+
 import pytest
 
 from yiemagent.errors import BadResponseError, LlmConnectionError, LlmError
+from yiemagent.messages import TextContent, ThinkingContent
 from yiemagent.providers.openai_stream import ChunkAssembler
 from yiemagent.streaming import (
     DoneEvent,
@@ -34,14 +37,14 @@ def call(arguments=None, *, index=None, id=None, name=None):  # noqa: A002 - the
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def play(*chunks, signalled=True):
-    assembler = ChunkAssembler("m", "p", "a")
+def play(*chunks, signalled=True, **options):
+    assembler = ChunkAssembler("m", "p", "a", **options)
     events = [event for one in chunks for event in assembler.take(one)]
     return events + list(assembler.end(signalled=signalled))
 
 
-def message_of(*chunks, signalled=True):
-    return play(*chunks, signalled=signalled)[-1].message
+def message_of(*chunks, **options):
+    return play(*chunks, **options)[-1].message
 
 
 def calls_of(*deltas):
@@ -116,9 +119,79 @@ def test_content_in_parts():
     ]
 
 
-def test_refusal():
-    """A refusal is text."""
-    assert message_of(chunk(refusal="No."), chunk("stop")).text == "No."
+@pytest.mark.parametrize("finish", ["stop", "content_filter", None])
+def test_refusal(finish):
+    """A refusal is an error whose message holds the words; the raw reason is kept."""
+    last = play(chunk(refusal="N"), chunk(refusal="o."), chunk(finish))[-1]
+
+    assert isinstance(last, ErrorEvent) and isinstance(last.error, BadResponseError)
+    assert (last.message.text, last.message.raw_stop_reason) == ("No.", finish)
+    assert last.message.stop_reason == "error"
+    assert "refused" in last.message.error_message
+
+
+def test_field_of_the_thinking_is_kept():
+    """A thinking block knows the field it came in, so that it can go back in it."""
+    message = message_of(chunk(reasoning="h"), chunk(reasoning="m"), chunk(content="ok"))
+
+    assert message.content[0] == ThinkingContent("hm", "reasoning")
+
+
+def test_details_of_thinking():
+    """Details are put together and kept whole; their words are shown where there are no others."""
+    piece = {"type": "reasoning.text", "index": 0}
+    details = [
+        chunk(reasoning_details=[{**piece, "text": "h"}]),
+        chunk(reasoning_details=[{**piece, "text": "m"}]),
+        chunk(reasoning_details=[{**piece, "signature": "s"}]),
+        chunk(content="ok"),
+    ]
+    both = [chunk(reasoning="hm", reasoning_details=[{**piece, "text": "hm", "signature": "s"}])]
+    for chunks in (details, [*both, chunk(content="ok")]):
+        thinking, text = message_of(*chunks, chunk("stop")).content
+
+        assert (thinking.thinking, text.text, thinking.redacted) == ("hm", "ok", False)
+        assert json.loads(thinking.signature) == [{**piece, "text": "hm", "signature": "s"}]
+
+
+def test_details_that_nobody_can_read():
+    """Encrypted details are a redacted block, also where they come with a call or at the very end."""
+    secret = {"type": "reasoning.encrypted", "data": "x", "index": 0}
+    entry = call("{}", index=0, id="c1", name="t")
+    message = message_of(
+        chunk(reasoning_details=[secret], tool_calls=[entry]),
+        chunk(reasoning_details=[{**secret, "index": 1}]),
+        chunk("tool_calls"),
+    )
+
+    assert [block.type for block in message.content] == ["thinking", "toolCall", "thinking"]
+    assert [block.redacted for block in message.content[::2]] == [True, True]
+    assert json.loads(message.content[0].signature) == [secret]
+    assert message.stop_reason == "tool_use"
+
+
+def test_thinking_in_tags():
+    """Where a profile says so, thinking in the text's tags is thinking, before text and before calls."""
+    pieces = [chunk(content=piece) for piece in ("<th", "ink>h", "m</thi", "nk>\n\n", "ok")]
+    message = message_of(*pieces, chunk("stop"), think_tags=True)
+    calling = message_of(
+        *pieces[:4], chunk(tool_calls=[call("{}", name="t")]), chunk("stop"), think_tags=True
+    )
+
+    assert message.content == (ThinkingContent("hm"), TextContent("ok"))
+    assert [block.type for block in calling.content] == ["thinking", "toolCall"]
+    assert message_of(*pieces, chunk("stop")).text == "<think>hm</think>\n\nok"
+
+
+def test_text_that_only_looks_like_a_tag():
+    """What was held back as a tag's beginning is text, also before a call and at the end."""
+    ended = message_of(chunk(content="<thi"), chunk("stop"), think_tags=True)
+    calling = message_of(
+        chunk(content="<"), chunk(tool_calls=[call("{}", name="t")]), chunk("stop"), think_tags=True
+    )
+
+    assert ended.text == "<thi"
+    assert [block.type for block in calling.content] == ["text", "toolCall"]
 
 
 def test_call_events():
@@ -325,6 +398,13 @@ def test_end_without_signal():
     with pytest.raises(LlmConnectionError, match="incomplete") as caught:
         play(chunk(content="x"), signalled=False)
     assert caught.value.retryable
+
+
+def test_server_that_never_signals_its_end():
+    """Where a profile says that a server never tells the end, the end of the body is one."""
+    message = message_of(chunk(content="x"), signalled=False, signals_end=False)
+
+    assert (message.text, message.stop_reason, message.raw_stop_reason) == ("x", "stop", None)
 
 
 def test_no_answer_at_all():

@@ -24,12 +24,28 @@ def test_model_string():
 
 
 @pytest.mark.parametrize(
-    "model, text", [("openai", "openai:gpt"), ("nobody:x", "local, openai"), ("", "local, openai")]
+    "model, text",
+    [
+        ("openai", "openai:gpt"),
+        ("ollama:", "ollama:qwen3"),
+        ("nobody:x", "local, .*openai"),
+        ("", "local, .*openai"),
+        ("gpt-5.1", "did you mean 'openai:gpt-5.1'"),
+    ],
 )
 def test_bad_model_string(model, text):
     """An unknown provider is refused with the known ones, a missing model with an example."""
     with pytest.raises(ConfigurationError, match=text):
         resolve(model)
+
+
+def test_options_of_a_model_string():
+    """Whoever makes a provider by its name may give it the arguments of its class."""
+    made = providers.create("ollama", "qwen3", base_url="http://10.0.0.1:11434/v1", stream=False)
+
+    assert isinstance(made, OpenAIChat)
+    assert (made.profile.name, made.provider) == ("ollama", "ollama")
+    assert repr(made) == "OpenAIChat('qwen3', host='10.0.0.1')"
 
 
 def test_provider_is_a_stream_fn():

@@ -9,32 +9,59 @@ from yiemagent.errors import ConfigurationError
 from yiemagent.llm import StreamFn
 
 if TYPE_CHECKING:
+    from yiemagent.providers.anthropic_messages import AnthropicMessages
+    from yiemagent.providers.gemini import Gemini
     from yiemagent.providers.openai_chat import OpenAIChat
 
-__all__ = ["OpenAIChat", "create"]
+__all__ = ["AnthropicMessages", "Gemini", "OpenAIChat", "create"]
 
-# Who serves a model string's provider: the room, whose function `create(model)` gives the `StreamFn`.
-_ROOMS = {
-    "openai": "yiemagent.providers.openai_chat",
-    "local": "yiemagent.providers.local",
+_CHAT = "yiemagent.providers.openai_chat"
+
+# Who serves a model string's provider: the room, whose function `create(model, **options)` gives the `StreamFn`; and
+# options that the provider's name stands for.
+_ROOMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "openai": (_CHAT, {}),
+    "openai-chat": (_CHAT, {}),
+    "ollama": (_CHAT, {"profile": "ollama"}),
+    "llamacpp": (_CHAT, {"profile": "llamacpp"}),
+    "vllm": (_CHAT, {"profile": "vllm"}),
+    "lmstudio": (_CHAT, {"profile": "lmstudio"}),
+    "openrouter": (_CHAT, {"profile": "openrouter"}),
+    "deepseek": (_CHAT, {"profile": "deepseek"}),
+    "mistral": (_CHAT, {"profile": "mistral"}),
+    "groq": (_CHAT, {"profile": "groq"}),
+    "anthropic": ("yiemagent.providers.anthropic_messages", {}),
+    "gemini": ("yiemagent.providers.gemini", {}),
+    "google": ("yiemagent.providers.gemini", {}),
+    "local": ("yiemagent.providers.local", {}),
 }
-_NAMES = {"OpenAIChat": "yiemagent.providers.openai_chat"}
+_NAMES = {
+    "AnthropicMessages": "yiemagent.providers.anthropic_messages",
+    "Gemini": "yiemagent.providers.gemini",
+    "OpenAIChat": _CHAT,
+}
 
 
-def create(provider: str, model: str) -> StreamFn:
+def create(provider: str, model: str, **options: Any) -> StreamFn:
     """Give the provider for a model string "provider:model".
+
+    Args:
+        provider: its name.
+        model: the model's; may be empty only for "local".
+        options: arguments of the provider's class, such as `base_url`, `api_key`, `headers`, `stream`.
 
     Raises:
         ConfigurationError: no such provider is known, or what it needs is missing.
     """
-    room = _ROOMS.get(provider)
-    if room is None:
-        known = ", ".join(sorted(_ROOMS))
+    known = _ROOMS.get(provider)
+    if known is None:
+        names = ", ".join(sorted(_ROOMS))
         hint = "" if model else f"; did you mean 'openai:{provider}'?"
         raise ConfigurationError(
-            f"no provider {provider!r} is known; the providers are: {known}{hint}"
+            f"no provider {provider!r} is known; the providers are: {names}{hint}"
         )
-    return cast("StreamFn", importlib.import_module(room).create(model))
+    room, stands_for = known
+    return cast("StreamFn", importlib.import_module(room).create(model, **stands_for, **options))
 
 
 def __getattr__(name: str) -> Any:

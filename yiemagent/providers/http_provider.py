@@ -38,7 +38,7 @@ from yiemagent.providers.chat_request import read_request
 from yiemagent.record import Record
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNoticeEvent
 
-__all__ = ["Endpoint", "HttpProvider"]
+__all__ = ["Endpoint", "HttpProvider", "first_set"]
 
 logger = logging.getLogger("yiemagent.providers.http_provider")
 
@@ -113,7 +113,7 @@ class HttpProvider:
     ) -> None:
         if not model:
             raise ConfigurationError("model must be the name of a model, such as 'gpt-5.1'")
-        named = None if base_url else _first_set(self.endpoint.base_url_variables)
+        named = None if base_url else first_set(self.endpoint.base_url_variables)
         url = (base_url or named or self.endpoint.base_url).rstrip("/")
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -307,7 +307,7 @@ class HttpProvider:
         if not key and options.get_api_key is not None:
             key = options.get_api_key(self.provider)
         if not key and self._takes_environment_key:
-            key = _first_set(self.endpoint.key_variables)
+            key = first_set(self.endpoint.key_variables)
         if key:
             return key.strip()
         if self._own_server and self.endpoint.needs_key and not self._headers_carry_key():
@@ -335,12 +335,14 @@ class HttpProvider:
         return {**ours, **self._headers}
 
 
-def _first_set(variables: Sequence[str]) -> str | None:
+def first_set(variables: Sequence[str]) -> str | None:
+    """Give the value of the first of these environment variables that is set and not empty."""
     return next((value for name in variables if (value := os.environ.get(name))), None)
 
 
 def _same_server(url: str, other: str) -> bool:
-    return urlsplit(url).hostname == urlsplit(other).hostname
+    one, two = urlsplit(url), urlsplit(other)
+    return (one.scheme, one.hostname, one.port) == (two.scheme, two.hostname, two.port)
 
 
 # --- failures -------------------------------------------------------------------------------------------------------

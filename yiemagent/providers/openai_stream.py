@@ -16,6 +16,8 @@ from yiemagent.errors import BadResponseError, LlmConnectionError
 from yiemagent.messages import AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall
 from yiemagent.openai_format import assistant_message, stop_reason, usage
 from yiemagent.providers.failures import error_from_value
+from yiemagent.providers.reasoning_details import details_text, merged_details
+from yiemagent.providers.think_tags import ThinkTags
 from yiemagent.streaming import (
     DoneEvent,
     ErrorEvent,
@@ -27,15 +29,27 @@ __all__ = ["ChunkAssembler"]
 
 Kind = Literal["text", "thinking"]
 
+_THOUGHTS = ("reasoning_content", "reasoning")
+
 
 class ChunkAssembler:
     """Turns chunks into stream events and the final message.
 
     Args:
         model: the model that was asked; provider: who was; api: the wire API.
+        think_tags: whether thinking may come in the text, between <think> and </think>.
+        signals_end: whether the server tells the end of its streams; else the end of the body is one.
     """
 
-    def __init__(self, model: str, provider: str, api: str) -> None:
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        api: str,
+        *,
+        think_tags: bool = False,
+        signals_end: bool = True,
+    ) -> None:
         self._builder = MessageBuilder(model, provider, api)
         self._started = False
         self._said_anything = False
@@ -43,10 +57,13 @@ class ChunkAssembler:
         self._finish: str | None = None
         self._text: int | None = None  # the open text block
         self._thinking: int | None = None  # the open thinking block
+        self._details: list[Any] = []  # of the open thinking block
+        self._tags = ThinkTags() if think_tags else None  # until it is known that none come
+        self._signals_end = signals_end
+        self._refused = False
         self._calls = _CallSlots(self._builder)
-        self._held: dict[
-            int, str
-        ] = {}  # first halves of characters whose second half is still to come, by block
+        # First halves of characters whose second half is still to come, by block.
+        self._held: dict[int, str] = {}
 
     @property
     def has_content(self) -> bool:
@@ -107,23 +124,21 @@ class ChunkAssembler:
             self._finish = finish
         delta = choice.get("delta")
         if delta is None and not self.has_content:
-            delta = choice.get(
-                "message"
-            )  # a server that was asked for a stream and sends its answer whole
+            delta = choice.get("message")  # an answer that comes whole
         return self._delta(delta) if isinstance(delta, Mapping) else ()
 
     def _delta(self, delta: Mapping[str, Any]) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(thought, str):
-            self._say("thinking", thought, events)
+        self._think(delta, events)
         content = delta.get("content")
         if isinstance(content, str):
-            self._say("text", content, events)
+            self._speak(content, events)
         elif content:
             self._parts(content, events)
-        if isinstance(delta.get("refusal"), str):
-            self._say("text", delta["refusal"], events)
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            self._refused = True
+            self._say("text", refusal, events)
         calls = delta.get("tool_calls")
         if not calls and isinstance(delta.get("function_call"), Mapping):
             calls = [{"index": 0, "function": delta["function_call"]}]
@@ -134,6 +149,32 @@ class ChunkAssembler:
             self._started = True
             events.insert(0, self._builder.start)
         return events
+
+    def _think(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        given = delta.get("reasoning_details")
+        details = given if isinstance(given, (list, tuple)) else ()
+        field = next((name for name in _THOUGHTS if isinstance(delta.get(name), str)), "")
+        text = delta.get(field) or details_text(details)
+        if text:
+            self._say("thinking", text, events)
+        if details:
+            self._block("thinking", events)
+            self._details += details
+        elif text and self._thinking is not None:
+            self._builder.sign(self._thinking, field)
+
+    def _speak(self, text: str, events: list[StreamEvent]) -> None:
+        if self._tags is None:
+            self._say("text", text, events)
+            return
+        for kind, piece in self._tags.feed(text):
+            self._say(kind, piece, events)
+
+    def _end_tags(self, events: list[StreamEvent]) -> None:
+        """Look for tags no longer: what was held back is what it seems."""
+        tags, self._tags = self._tags, None
+        for kind, piece in tags.end() if tags is not None else ():
+            self._say(kind, piece, events)
 
     def _parts(self, content: Any, events: list[StreamEvent]) -> None:
         for block in assistant_message({"role": "assistant", "content": content}).content:
@@ -165,13 +206,22 @@ class ChunkAssembler:
         return index
 
     def _end_prose(self, events: list[StreamEvent]) -> None:
+        self._sign_thinking()
         for index in (self._text, self._thinking):
             if index is not None:
                 self._give_up_half(index, events)
                 events.append(self._builder.end_block(index))
         self._text = self._thinking = None
 
+    def _sign_thinking(self) -> None:
+        """Keep with the open thinking block what must go back with it."""
+        details, self._details = merged_details(self._details), []
+        if details and self._thinking is not None:
+            signature = json.dumps(details, separators=(",", ":"))
+            self._builder.sign(self._thinking, signature, redacted=not details_text(details))
+
     def _call(self, entry: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        self._end_tags(events)
         if self._thinking is not None:
             self._end_prose(events)
         function = entry.get("function")
@@ -215,20 +265,25 @@ class ChunkAssembler:
             LlmConnectionError: the stream broke off.
             BadResponseError: it ended, and held no answer.
         """
-        if not signalled and self._finish is None:
+        if not signalled and self._finish is None and self._signals_end:
             raise LlmConnectionError(
                 "the stream is incomplete: it ended without a finish reason", None, True
             )
         if not self._said_anything:
             raise BadResponseError("the stream held no answer", None, True)
         events: list[StreamEvent] = [] if self._started else [self._builder.start]
+        self._end_tags(events)
         self._calls.settle()
+        self._sign_thinking()
         for index in list(self._held):
             self._give_up_half(index, events)
         events += self._builder.end_blocks()
         reason = stop_reason(self._finish, has_calls=bool(self._calls.slots))
+        if self._refused:
+            reason = "error"
         if reason == "error":
-            said = f"the model ended its answer with {self._finish!r}"
+            said = "the model refused to answer" if self._refused else "the model ended its answer"
+            said += f" with {self._finish!r}" if self._finish not in {None, "stop"} else ""
             failure = BadResponseError(said)
             return [*events, ErrorEvent(self.message("error", said), failure)]
         return [*events, DoneEvent(self.message(reason))]

@@ -1,0 +1,73 @@
+"""An answer of the OpenAI chat API that comes whole, with what it says beyond OpenAI's form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from yiemagent.messages import AssistantMessage, TextContent, ThinkingContent
+from yiemagent.openai_format import assistant_message
+from yiemagent.providers.openai_messages import TEXT_FIELDS
+from yiemagent.providers.reasoning_details import details_text, merged_details
+from yiemagent.providers.think_tags import ThinkTags
+
+__all__ = ["whole_answer"]
+
+
+def whole_answer(value: Any, *, think_tags: bool) -> AssistantMessage:
+    """Give the message of a response.
+
+    Args:
+        value: the response's JSON.
+        think_tags: whether thinking may come in the text, between <think> and </think>.
+
+    Raises:
+        BadResponseError: it holds no answer.
+    """
+    message = assistant_message(value)
+    content = message.content
+    if think_tags:
+        content = _taken_apart(content)
+    raw = _raw_message(value)
+    content = _signed(content, raw)
+    message = attrs.evolve(message, content=content)
+    if raw.get("refusal") and not message.failed:
+        said = "the model refused to answer"
+        return attrs.evolve(message, stop_reason="error", error_message=said)
+    return message
+
+
+def _raw_message(value: Any) -> Mapping[str, Any]:
+    choices = value.get("choices") if isinstance(value, Mapping) else None
+    choice = choices[0] if isinstance(choices, (list, tuple)) and choices else None
+    raw = choice.get("message") if isinstance(choice, Mapping) else None
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _taken_apart(content: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not content or not isinstance(content[0], TextContent):
+        return content
+    tags = ThinkTags()
+    pieces = tags.feed(content[0].text) + tags.end()
+    thought = "".join([text for kind, text in pieces if kind == "thinking"])
+    if not thought:
+        return content
+    said = "".join([text for kind, text in pieces if kind == "text"])
+    spoken = (TextContent(said),) if said else ()
+    return (ThinkingContent(thought), *spoken, *content[1:])
+
+
+def _signed(content: tuple[Any, ...], raw: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Give content whose thinking tells how it goes back to the model."""
+    given = raw.get("reasoning_details")
+    details = merged_details(given) if isinstance(given, (list, tuple)) else []
+    field = next((name for name in TEXT_FIELDS if isinstance(raw.get(name), str)), None)
+    if not details and not (field and raw[field]):
+        return content
+    text = raw.get(field or "") or details_text(details)
+    signature = json.dumps(details, separators=(",", ":")) if details else field
+    thinking = ThinkingContent(text, signature, redacted=not text)
+    return (thinking, *[block for block in content if not isinstance(block, ThinkingContent)])
