@@ -7,7 +7,6 @@ ask a provider, it is a server on this machine that calls a tool when the questi
 from __future__ import annotations
 
 import functools
-import json
 import os
 import pathlib
 import re
@@ -19,12 +18,13 @@ import sys
 
 import pytest
 
-from tests.support.http_server import ScriptedServer, json_answer, sse, sse_answer
+from tests.support.http_server import ScriptedServer
+from tests.support.stand_in import stand_in
 from yiemagent.machine import ROWS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = pathlib.Path(__file__).with_name("run_blocks.py")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 SHELLS = {"sh", "console", "bash", "shell"}
 
@@ -33,62 +33,11 @@ blocks, printed, fits, file_named = (
     _program[name] for name in ("blocks", "printed", "fits", "file_named")
 )
 
-# -- the model that stands in for a provider ---------------------------------------------------------------------------
-
-CALLS = {
-    "What time is it in Tokyo?": ("get_time", {"city": "Tokyo"}),
-    "How many people live in Tokyo?": ("get_population", {"city": "Tokyo"}),
-    "How many words are in 'to be or not to be'?": ("count_words", {"text": "to be or not to be"}),
-}
-
-
-def _text(content):
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content or ())
-
-
-def reply(request):
-    """The answer to a request: a call for a question it knows, a tool's result in its own words, else a greeting."""
-    last = request["messages"][-1]
-    said = _text(last.get("content"))
-    offered = {tool["function"]["name"] for tool in request.get("tools", ())}
-    if last["role"] == "tool":
-        return {"role": "assistant", "content": f"I looked: {said}"}
-    name, arguments = CALLS.get(said, (None, {}))
-    if name in offered:
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        call = {"index": 0, "id": "call_1", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"role": "assistant", "content": "Hello from the stand-in."}
-
-
-def provider(request):
-    """One answer of an OpenAI-compatible server, streamed where that is asked for."""
-    body = request.json
-    message = reply(body)
-    finish = "tool_calls" if message.get("tool_calls") else "stop"
-    usage = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
-    head = {"id": "chatcmpl-1", "created": 1, "model": body["model"]}
-    if not body.get("stream"):
-        choice = {"index": 0, "message": message, "finish_reason": finish}
-        return json_answer(
-            {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-        )
-    chunk = {**head, "object": "chat.completion.chunk"}
-    return sse_answer(
-        sse(
-            {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
-            {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
-            {**chunk, "choices": [], "usage": usage},
-        )
-    )
-
 
 def run_page(page, folder):
     """Run the Python blocks of a page; gives the exit code and what went wrong."""
     shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    with ScriptedServer(provider) as server:
+    with ScriptedServer(stand_in) as server:
         done = subprocess.run(
             [sys.executable, "-W", "error", str(PROGRAM), str(page)],
             cwd=folder,
@@ -99,6 +48,10 @@ def run_page(page, folder):
                 "PYTHONUTF8": "1",
                 "OPENAI_BASE_URL": f"{server.url}/v1",
                 "OPENAI_API_KEY": "sk-nobody",
+                "ANTHROPIC_BASE_URL": server.url,
+                "ANTHROPIC_API_KEY": "sk-nobody",
+                "GOOGLE_GEMINI_BASE_URL": server.url,
+                "GEMINI_API_KEY": "nobody",
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -328,7 +281,13 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_every_page_is_reached_from_the_readme():
-    """README links to each page of docs/."""
+    """README links to each page of docs/, by itself or through the README of the page's folder."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lost = []
+    for page, name in zip(PAGES[1:], NAMES[1:], strict=True):
+        folder = page.with_name("README.md")
+        through = folder.is_file() and f"]({page.name})" in folder.read_text(encoding="utf-8")
+        if f"]({name})" not in text and not through:
+            lost.append(name)
 
-    assert [name for name in NAMES[1:] if f"]({name})" not in text] == []
+    assert lost == []
