@@ -245,6 +245,13 @@ def test_a_tool_name_that_no_api_takes_is_made_to_fit():
     assert [message.tool_name for message in messages[1:]] == fit
 
 
+def test_a_tool_name_begins_as_the_target_wants_it():
+    """Where a name may not begin with a digit, it begins with an underscore."""
+    target = attrs.evolve(GEMINI, tool_name=re.compile("[a-z_][a-z0-9_]*"), user_first=False)
+
+    assert blocks_of(target, ToolCall("c", "2fast"))[0].name == "_2fast"
+
+
 def test_a_target_that_no_id_fits_is_refused():
     """A pattern that hexadecimal digits can't match would leave ids without a replacement."""
     with pytest.raises(ConfigurationError, match="call_id must take"):

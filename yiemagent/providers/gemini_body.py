@@ -44,6 +44,8 @@ __all__ = ["Traits", "request_body", "traits_of"]
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 # The signature for a call that no Gemini model made ("Thought signatures", on transferring a history).
 NO_SIGNATURE = "skip_thought_signature_validator"
+# Names of functions must not begin with a digit ("FunctionDeclaration").
+_TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 # --- what a model takes ----------------------------------------------------------------------------------------------
@@ -150,6 +152,7 @@ def _target(model: str, provider: str, api: str) -> Target:
         model=model,
         image_types=IMAGE_TYPES,
         keeps_answer_images=True,
+        tool_name=_TOOL_NAME,
         unsigned_thinking="drop",  # models read nothing from it, and it would be paid for
         user_first=True,
     )

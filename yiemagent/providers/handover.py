@@ -70,6 +70,7 @@ class Target(Record):
         max_call_id: the most characters of such an id; None: no limit.
         checks_own_ids: whether that holds for its own ids too. False where servers are known that give ids outside of
             the API's rule and want them back as they were.
+        tool_name: what names of called tools must match as a whole; what doesn't has its other characters replaced.
         unique_call_ids: whether ids must be distinct in the whole request, not only in one message.
         foreign_thinking: what becomes of other models' thinking: "text" or "drop". Redacted thinking is dropped.
         unsigned_thinking: what becomes of its own thinking that has no signature: "keep", "text" or "drop".
@@ -89,6 +90,7 @@ class Target(Record):
     call_id: re.Pattern[str] | None = _PLAIN
     max_call_id: int | None = 64
     checks_own_ids: bool = False
+    tool_name: re.Pattern[str] = _TOOL_NAME
     unique_call_ids: bool = True
     foreign_thinking: Literal["text", "drop"] = "text"
     unsigned_thinking: Literal["keep", "text", "drop"] = "keep"
@@ -170,7 +172,7 @@ class _Fold:
         return UserMessage(BEGINNING, message.timestamp), given
 
     def _call(self, call: ToolCall, *, own: bool) -> ToolCall:
-        call_id, name = self._id(call.id, own=own), _tool_name(call.name)
+        call_id, name = self._id(call.id, own=own), _tool_name(call.name, self._target)
         given = call
         if call_id != call.id or name != call.name:
             given = attrs.evolve(call, id=call_id, name=name)
@@ -219,11 +221,12 @@ def _is(one: object, other: object) -> bool:
     return one is other
 
 
-def _tool_name(name: str) -> str:
-    """Give a tool's name as every API takes it; a model may have called what no tool is named."""
-    if _TOOL_NAME.fullmatch(name):
+def _tool_name(name: str, target: Target) -> str:
+    """Give a tool's name as the target takes it; a model may have called what no tool is named."""
+    if target.tool_name.fullmatch(name):
         return name
-    return _NOT_PLAIN.sub("_", name)[:64] or "unnamed_tool"
+    plain = _NOT_PLAIN.sub("_", name)[:64] or "unnamed_tool"
+    return plain if target.tool_name.fullmatch(plain) else f"_{plain[:63]}"
 
 
 # --- blocks ----------------------------------------------------------------------------------------------------------
