@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from yiemagent.providers.anthropic_messages import AnthropicMessages
     from yiemagent.providers.gemini import Gemini
     from yiemagent.providers.openai_chat import OpenAIChat
+    from yiemagent.providers.openai_responses import OpenAIResponses
 
-__all__ = ["AnthropicMessages", "Gemini", "OpenAIChat", "create"]
+__all__ = ["AnthropicMessages", "Gemini", "OpenAIChat", "OpenAIResponses", "create"]
 
 _CHAT = "yiemagent.providers.openai_chat"
 
@@ -22,6 +23,7 @@ _CHAT = "yiemagent.providers.openai_chat"
 _ROOMS: dict[str, tuple[str, dict[str, Any]]] = {
     "openai": (_CHAT, {}),
     "openai-chat": (_CHAT, {}),
+    "openai-responses": ("yiemagent.providers.openai_responses", {}),
     "ollama": (_CHAT, {"profile": "ollama"}),
     "llamacpp": (_CHAT, {"profile": "llamacpp"}),
     "vllm": (_CHAT, {"profile": "vllm"}),
@@ -39,6 +41,7 @@ _NAMES = {
     "AnthropicMessages": "yiemagent.providers.anthropic_messages",
     "Gemini": "yiemagent.providers.gemini",
     "OpenAIChat": _CHAT,
+    "OpenAIResponses": "yiemagent.providers.openai_responses",
 }
 
 
