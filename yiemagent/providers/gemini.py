@@ -37,11 +37,6 @@ class Gemini(HttpProvider):
         ("GOOGLE_GEMINI_BASE_URL",),
     )
 
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model, **options)
-        if not urlsplit(self._base_url).path:
-            self._base_url += _VERSION_PATH
-
     @property
     def native_output(self) -> bool:
         """Whether the model takes structured output together with tools, as those from Gemini 3 on do."""
@@ -50,7 +45,8 @@ class Gemini(HttpProvider):
     def _url(self, model: str) -> str:
         path = model if "/" in model else f"models/{model}"
         method = "streamGenerateContent?alt=sse" if self._stream else "generateContent"
-        return f"{self._base_url}/{quote(path)}:{method}"
+        version = "" if urlsplit(self._base_url).path else _VERSION_PATH
+        return f"{self._base_url}{version}/{quote(path)}:{method}"
 
     def _key_headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
