@@ -244,7 +244,7 @@ def _usage(counts: Mapping[str, Any]) -> LlmUsage | None:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def _number(value: Any) -> int:

@@ -21,7 +21,7 @@ __all__ = ["error_from_body", "error_from_value"]
 _MAX_TEXT = 2_000
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
-    r"|prompt is too long|input is too long|too many (input )?tokens|exceeds the (available )?context"
+    r"|prompt is too long|input is too long|too many (input )?tokens|exceeds? (the (available )?)?context"
     r"|exceeds the maximum number of tokens"
     r"|reduce the length of the (messages|prompt)",
     re.IGNORECASE,
