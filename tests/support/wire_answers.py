@@ -88,19 +88,24 @@ def _chat(delta, finish):
     return sse(*({**about, "choices": [choice]} for choice in choices))
 
 
-def chat(number):
+def chat(number, ids=("functions.look:0", "functions.look:1")):
     """Thinking, text and two calls, with ids that begin anew in each answer, as some servers give them."""
     calls = [
         {
             "index": index,
-            "id": f"functions.look:{index}",
+            "id": call_id,
             "type": "function",
             "function": {"name": "look", "arguments": json.dumps(TOOL_ARGUMENTS)},
         }
-        for index in range(2)
+        for index, call_id in enumerate(ids)
     ]
     delta = {"role": "assistant", "content": f"I look {number}.", "tool_calls": calls}
     return _chat({**delta, "reasoning_content": "Let me look."}, "tool_calls")
+
+
+def mistral(number):
+    """As `chat`, with ids as Mistral's server gives them."""
+    return chat(number, [f"D681PevK{number}", f"a9f3bC0x{number}"])
 
 
 def chat_final():
@@ -203,7 +208,9 @@ def gemini_final():
     return _gemini({"text": "Done."})
 
 
+# By API, or by provider where its server differs.
 ANSWERS = {
+    "mistral": mistral,
     "anthropic-messages": anthropic,
     "openai-chat": chat,
     "openai-responses": responses,

@@ -178,8 +178,11 @@ def _anthropic_thinking(body, faults):
 # --- OpenAI chat completions -----------------------------------------------------------------------------------------
 
 
-def chat_faults(body, own=frozenset(), max_call_id=40, call_id=None):
-    """What the chat completions API refuses; `max_call_id` and `call_id` are the server's rules for ids."""
+def chat_faults(body, own=frozenset(), max_call_id=40, call_id=None, parts=("text",)):
+    """What the chat completions API refuses.
+
+    `max_call_id` and `call_id` are the server's rules for ids of others, `parts` what it takes in an answer's content.
+    """
     faults = Faults()
     _strict_json(body, faults)
     faults.unless(body.get("model"), "body", "model is required")
@@ -200,7 +203,7 @@ def chat_faults(body, own=frozenset(), max_call_id=40, call_id=None):
         faults.unless(not owed, where, f"{owed} did not have response messages")
         owed = []
         if role == "assistant":
-            owed = _chat_answer(message, own, where, faults)
+            owed = _chat_answer(message, own, parts, where, faults)
         else:
             _chat_content(message["content"], {"text", "image_url"}, where, faults)
         for one in owed:
@@ -211,11 +214,11 @@ def chat_faults(body, own=frozenset(), max_call_id=40, call_id=None):
     return faults
 
 
-def _chat_answer(message, own, where, faults):
+def _chat_answer(message, own, parts, where, faults):
     calls = message.get("tool_calls")
     faults.unless(calls is None or calls, where, "tool_calls must not be empty")
     if message.get("content") is not None:
-        _chat_content(message["content"], {"text"}, where, faults)
+        _chat_content(message["content"], parts, where, faults)
     else:
         faults.unless(calls, where, "content is required where there are no tool_calls")
     for detail in message.get("reasoning_details") or ():
