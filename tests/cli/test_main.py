@@ -40,6 +40,7 @@ def test_the_help_of_ask_names_every_option(capsys):
     named = set(re.findall(r"--[a-z-]+", out))
 
     assert {"--model", "--tools", "--system", "--no-stream", "--json", "--max-turns"} <= named
+    assert {"--base-url", "--api-key-env"} <= named
     assert "130 interrupted" in " ".join(out.split())
 
 
@@ -108,6 +109,62 @@ def test_a_server_without_streaming_is_asked_for_a_whole_answer(monkeypatch, cap
 
     assert (code, capsys.readouterr().out) == (0, "Hi.\n")
     assert not body.get("stream")
+
+
+def hello(server_answer, monkeypatch, capsys, *words, **environ):
+    """Ask a server of our own by --base-url; gives the exit code, what was printed, and the request."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with ScriptedServer(server_answer) as server:
+        code = main(["ask", "--base-url", f"{server.url}/v1", *words, "Hello"])
+        return code, capsys.readouterr(), server.requests[0]
+
+
+CHAT = {"model": "m", "choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("model", ["openai:m", "ollama:m", "groq:m"])
+def test_the_base_url_names_the_server(model, monkeypatch, capsys):
+    """`--base-url` names the server of any provider; a key that is meant for another is not sent there."""
+    keys = {"OPENAI_API_KEY": "sk-secret", "GROQ_API_KEY": "sk-secret"}
+    code, printed, request = hello(json_answer(CHAT), monkeypatch, capsys, "--model", model, **keys)
+
+    assert (code, printed.out, printed.err) == (0, "Hi.\n", "")
+    assert request.target == "/v1/chat/completions"
+    assert "authorization" not in request.headers
+
+
+def test_the_key_comes_from_the_variable_that_is_named(monkeypatch, capsys):
+    """`--api-key-env` names the variable whose key is sent, wherever the server is."""
+    words = ["--model", "openai:m", "--api-key-env", "MY_KEY"]
+    code, _, request = hello(json_answer(CHAT), monkeypatch, capsys, *words, MY_KEY="sk-mine")
+
+    assert code == 0
+    assert request.headers["authorization"] == "Bearer sk-mine"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--model", "openai:m"], "set OPENAI_API_KEY"),
+        (["--model", "groq:m"], "set GROQ_API_KEY"),
+        (["--model", "openai:m", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY holds no key"),
+        (["--model", "openai"], "openai:gpt-5.1"),
+        (["--model", "ollama:"], "ollama:qwen3"),
+        (["--model", "openai:m", "--base-url", "nowhere"], "base_url must begin with http"),
+        (["--model", "local", "--base-url", "http://127.0.0.1:1"], "not for the local model"),
+    ],
+)
+def test_what_is_not_set_up_ends_with_2(words, said, monkeypatch, capsys):
+    """A key, a model's name or an address that is missing or wrong is one line, before anything is asked."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GROQ_API_KEY", "GROQ_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    code = main(["ask", *words, "Hello"])
+    err = capsys.readouterr().err
+
+    assert code == 2
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert said in err
 
 
 class Interrupted(io.StringIO):

@@ -88,6 +88,17 @@ def test_levels_by_model():
     assert "reasoning_effort" not in body(StreamOptions(reasoning="low"), PLAIN)
 
 
+def test_levels_of_openai():
+    """OpenAI's models are asked for the efforts that they have."""
+
+    def effort(level, model):
+        options = StreamOptions(reasoning=level)
+        return body(options, profile("openai"), model=model).get("reasoning_effort")
+
+    assert effort("off", "gpt-5.1") == "none" and effort("off", "gpt-5") == "minimal"
+    assert effort("max", "o3") == "high" and effort("high", "gpt-4o") is None
+
+
 def test_budgets():
     """A budget goes beside the level's word, or in its place where one object takes either."""
     options = StreamOptions(reasoning="low", thinking_budgets={"low": 512, "high": 9})
@@ -124,17 +135,7 @@ def test_thinking_switch():
     assert fields(tool_choice="none") == {}
 
 
-@pytest.mark.parametrize(
-    "schema, strict",
-    [
-        (CLOSED, True),
-        ({**CLOSED, "additionalProperties": True}, False),
-        ({**CLOSED, "required": []}, False),
-        ({"type": "object"}, False),
-        ({**CLOSED, "properties": {"city": {"anyOf": [{"type": "string"}, {"type": "object"}]}}}, False),
-        ({**CLOSED, "properties": {"city": {"anyOf": [{"type": "string"}, CLOSED]}}}, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("schema, strict", [(CLOSED, True), ({**CLOSED, "required": []}, False)])
 def test_output_schema(schema, strict):
     """A schema for the answer is sent as strict where it is closed and all it has is required."""
     sent = body(StreamOptions(output_schema=schema), profile("openai"))["response_format"]

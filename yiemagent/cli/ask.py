@@ -38,8 +38,12 @@ _MORE = """\
 models:
   local                   the small model that 'yiemagent local pull' gets
   local:/path/model.gguf  any other GGUF file
-  openai:MODEL            a server that speaks the OpenAI chat API: OPENAI_BASE_URL names it,
-                          OPENAI_API_KEY is sent to it
+  openai:MODEL            OpenAI, or whatever server OPENAI_BASE_URL names
+  PROVIDER:MODEL          anthropic, gemini, openai-responses, ollama, llamacpp, vllm, lmstudio,
+                          openrouter, deepseek, mistral, groq
+
+A key is taken from the provider's variable, such as OPENAI_API_KEY, and sent only to its own server
+and to the one that its variable for the base URL names; with --base-url, give --api-key-env.
 
 exit codes:
   0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted
@@ -63,6 +67,14 @@ def add_ask(commands: Any) -> None:
         "-m",
         default="local",
         help="whom to ask (default: local); see below",
+    )
+    parser.add_argument(
+        "--base-url", metavar="URL", help="where the model's API is, if not where its provider is"
+    )
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that holds the key, if not the provider's own",
     )
     parser.add_argument(
         "--tools",

@@ -9,15 +9,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from yiemagent import __version__
 from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
-from yiemagent.errors import ConfigurationError, YiemAgentError
+from yiemagent.errors import AuthenticationError, ConfigurationError, YiemAgentError
 from yiemagent.llm import StreamFn
-from yiemagent.providers import OpenAIChat, local, local_models
+from yiemagent.providers import create, local, local_models
+from yiemagent.providers.http_provider import HttpProvider
 
 __all__ = ["main"]
 
@@ -76,11 +78,40 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _model(options: argparse.Namespace) -> StreamFn | str:
-    """Give whom to ask; where nothing is to be streamed, neither is the request, if its API knows the difference."""
+    """Give whom to ask.
+
+    Raises:
+        UsageProblem: an option is not for this model, or there is no key.
+        ConfigurationError: no such provider is known.
+    """
     provider, _, name = options.model.partition(":")
-    if options.no_stream and provider == "openai":
-        return OpenAIChat(name, stream=False)
-    return str(options.model)
+    settings = _provider_settings(options)
+    if provider == "local":
+        for option in ("base_url", "api_key"):
+            if option in settings:
+                raise UsageProblem("--base-url and --api-key-env are not for the local model")
+        return str(options.model)
+    model = create(provider, name, **settings)
+    if isinstance(model, HttpProvider):
+        try:
+            model.check_key()
+        except AuthenticationError as error:
+            raise UsageProblem(str(error)) from error
+    return model
+
+
+def _provider_settings(options: argparse.Namespace) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if options.no_stream:
+        settings["stream"] = False
+    if options.base_url is not None:
+        settings["base_url"] = options.base_url
+    if options.api_key_env is not None:
+        key = os.environ.get(options.api_key_env)
+        if not key:
+            raise UsageProblem(f"the environment variable {options.api_key_env} holds no key")
+        settings["api_key"] = key
+    return settings
 
 
 def _local_parts() -> LocalParts:

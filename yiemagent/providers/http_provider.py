@@ -137,6 +137,14 @@ class HttpProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, host={self._host!r})"
 
+    def check_key(self) -> None:
+        """Look for the key of a request that brings none with it, and send nothing.
+
+        Raises:
+            AuthenticationError: there is none, though the server wants one; the text names the variable to set.
+        """
+        self._key(StreamOptions())
+
     def close(self) -> None:
         """Close the kept connections; it can still be asked and opens new ones."""
         self._client.close()
@@ -313,7 +321,7 @@ class HttpProvider:
         if self._own_server and self.endpoint.needs_key and not self._headers_carry_key():
             variables = " or ".join(self.endpoint.key_variables)
             raise AuthenticationError(
-                f"there is no API key for {self.provider}: set {variables}, or give api_key="
+                f"there is no API key for {self.provider}: set {variables}, or give one as api_key"
             )
         return None
 

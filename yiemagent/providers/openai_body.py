@@ -10,7 +10,9 @@ from yiemagent.context import LlmContext
 from yiemagent.llm import StreamOptions
 from yiemagent.openai_format import openai_tools
 from yiemagent.payload import FrozenDict
+from yiemagent.providers.openai_efforts import reasoning_effort
 from yiemagent.providers.profiles import Profile, by_model
+from yiemagent.providers.strict_schema import fits_strict_mode
 
 __all__ = ["request_body", "stream_fields"]
 
@@ -80,7 +82,11 @@ def _reasoning(
     if level is None:
         return {}
     fields: dict[str, Any] = {"thinking": {"type": "enabled"}} if profile.thinking_switch else {}
-    effort = by_model(profile.efforts, model).get(level)
+    effort = (
+        reasoning_effort(level, model)
+        if profile.efforts is None
+        else by_model(profile.efforts, model).get(level)
+    )
     budget = options.thinking_budgets.get(level)
     if budget is not None and profile.budget_field is not None:
         _put(fields, profile.budget_field, budget)
@@ -103,24 +109,8 @@ def _output(
         return {}
     if has_tools and profile.schema_output == "without_tools":
         return {}
-    described = {"name": "answer", "schema": schema, "strict": _is_strict(schema)}
+    described = {"name": "answer", "schema": schema, "strict": fits_strict_mode(schema)}
     return {"response_format": {"type": "json_schema", "json_schema": described}}
-
-
-def _is_strict(schema: Any) -> bool:
-    """Whether a schema is one that a server can hold a model to: objects are closed, and all they have is required."""
-    if isinstance(schema, (list, tuple)):
-        return all(map(_is_strict, schema))
-    if not isinstance(schema, Mapping):
-        return True
-    properties = schema.get("properties")
-    if schema.get("type") == "object" or isinstance(properties, Mapping):
-        names = set(properties or {})
-        if schema.get("additionalProperties") is not False or names != set(
-            schema.get("required") or ()
-        ):
-            return False
-    return all(map(_is_strict, schema.values()))
 
 
 def _caching(options: StreamOptions, profile: Profile, model: str) -> dict[str, Any]:

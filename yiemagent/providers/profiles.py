@@ -41,6 +41,10 @@ def _by_model(given: Iterable[Any]) -> ByModel:
     return tuple((pattern, freeze_json(values)) for pattern, values in given)
 
 
+def _efforts(given: Iterable[Any] | None) -> ByModel | None:
+    return None if given is None else _by_model(given)
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Profile(Record):
     """How one server speaks the OpenAI chat API.
@@ -57,7 +61,8 @@ class Profile(Record):
         max_tokens_field: the field for the answer's limit.
         system_role: the role of the instructions.
         efforts: reasoning levels by model: pairs of a pattern that is searched for in the model's name and the words
-            for the levels; the first pair that fits counts. A level without a word is not sent.
+            for the levels; the first pair that fits counts. A level without a word is not sent. None: as OpenAI's
+            models know them.
         effort_field: where the level's word goes; a dot leads into an object.
         budget_field: where the tokens go that a level may think; None: not sent.
         thinking_switch: whether `thinking: {"type": "enabled"}` or `"disabled"` is sent with a level, and a forced tool
@@ -89,7 +94,7 @@ class Profile(Record):
     example: str = "qwen3"
     max_tokens_field: str = "max_tokens"
     system_role: str = "system"
-    efforts: ByModel = attrs.field(default=(), converter=_by_model)
+    efforts: ByModel | None = attrs.field(default=(), converter=_efforts)
     effort_field: str = "reasoning_effort"
     budget_field: str | None = None
     thinking_switch: bool = False
