@@ -360,6 +360,17 @@ def test_a_stream_that_breaks_off():
     assert failure.message.text == "Hel"
 
 
+def test_silence():
+    """A stream that says nothing for longer than its limit is an error, keep-alive events or not."""
+    alive = b'event: keepalive\ndata: {"type": "keepalive"}\n\n'
+    answer = sse_answer([alive, 0.1, alive, 0.1, alive, 0.1, alive], then="hang")
+    once = RetryPolicy(max_retries=0)
+    with serving(answer, idle_timeout_s=0.2, retry=once) as (_, provider):
+        failure = failure_of(provider)
+
+    assert isinstance(failure.error, LlmConnectionError)
+
+
 def test_what_follows_the_end_is_not_waited_for():
     """The answer is over with its last event, though the server keeps the connection open."""
     answer = sse_answer(stream_bytes(text_item("Hello")), then="hang")

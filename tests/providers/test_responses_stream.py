@@ -242,6 +242,14 @@ def test_reasoning_that_is_withheld():
     assert json.loads(thinking.signature) == item
 
 
+def test_reasoning_without_a_summary():
+    """Reasoning goes back with a summary, which servers want though it be empty."""
+    item = {"type": "reasoning", "id": "rs_1", "summary": None, "encrypted_content": "gAAA"}
+    message = message_of(done(0, item), *text_events(1, "ok"), response("completed"))
+
+    assert json.loads(message.content[0].signature)["summary"] == []
+
+
 def test_reasoning_alone_can_be_asked_for_again():
     """An answer of which only the start of its reasoning came may still be asked for again; a text may not."""
     assembler = ResponseAssembler("m", "p", "a")

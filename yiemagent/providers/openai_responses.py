@@ -31,6 +31,8 @@ class OpenAIResponses(HttpProvider):
             know again travels with each request, encrypted.
         reasoning_summary: the kind of summary of its reasoning that a model is asked for where a level of reasoning
             is; None: none, as for organisations that OpenAI has not verified.
+        idle_timeout_s: limit for each wait of a stream, keep-alive events not counted; None: none. A model may think
+            for minutes without a word, so it is longer than elsewhere.
         options: the further arguments of `HttpProvider`.
     """
 
@@ -46,9 +48,10 @@ class OpenAIResponses(HttpProvider):
         *,
         store: bool = False,
         reasoning_summary: Summary | None = "auto",
+        idle_timeout_s: float | None = 600.0,
         **options: Any,
     ) -> None:
-        super().__init__(model, **options)
+        super().__init__(model, idle_timeout_s=idle_timeout_s, **options)
         self._manner = Manner(
             provider=self.provider,
             api=self.api,

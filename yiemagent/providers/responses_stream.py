@@ -216,6 +216,9 @@ class ResponseAssembler:
         # A field that is null is told, but not taken back by every server.
         kept = {key: value for key, value in given.items() if value is not None}
         if item.kind == "reasoning":
+            kept.setdefault(
+                "summary", []
+            )  # told by some servers only where there is one, but wanted by all
             texts = [*_texts(given.get("summary")), *_texts(given.get("content"))]
             if not block.taken:
                 self._say(block, "thinking", _SECTION_BREAK.join(texts), events)
