@@ -29,7 +29,7 @@ from yiemagent.streaming import PartialMessage, StreamEvent
 from yiemagent.tool import AgentToolResult
 from yiemagent.transcript import Transcript
 
-__all__ = ["VERSION", "dumps", "from_json", "loads", "to_json"]
+__all__ = ["VERSION", "dumps", "from_json", "json_payload", "loads", "to_json"]
 
 VERSION = 1
 
@@ -213,16 +213,16 @@ def _read(kind: Any, data: Any, path: str) -> Any:
 # -----------------------------------------------------------------------------------------------------------
 
 
-def _payload(value: Any) -> Any:
-    """Give a payload as JSON values."""
+def json_payload(value: Any) -> Any:
+    """Give a payload as JSON values: what JSON lacks becomes null, what is no JSON value its text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _payload(item) for key, item in value.items()}
+        return {str(key): json_payload(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_payload(item) for item in value]
+        return [json_payload(item) for item in value]
     if isinstance(value, AgentToolResult):
         return {_RESULT: _write(value)}
     return str(value)
@@ -374,9 +374,9 @@ _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
         "retry_scheduled", "rate_gate", "fallback"
     ),
     "datetime": (_write_time, _read_time),
-    "Any": (_payload, _read_payload),
-    "Mapping[str, Any]": (_payload, _read_object),
-    "FrozenDict | str": (_payload, _read_arguments),
+    "Any": (json_payload, _read_payload),
+    "Mapping[str, Any]": (json_payload, _read_object),
+    "FrozenDict | str": (json_payload, _read_arguments),
     "tuple[str, ...]": _many(_TEXT),
     "LlmUsage | None": _object(LlmUsage, optional=True),
     "AgentToolResult": _object(AgentToolResult),

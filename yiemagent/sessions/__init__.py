@@ -1,0 +1,3 @@
+"""Sessions: conversations that survive whatever happens to the process that has them."""
+
+__all__: list[str] = []

@@ -1,0 +1,328 @@
+r"""A session as one file of JSON lines that is only ever appended to.
+
+Each line ends in `,"sum":"xxxxxxxx"}`: the CRC-32 of the line before that comma, begun with the sum of the line above
+it. So a line that was changed, added, doubled, moved or taken out is noticed where it stands. A last line without its
+newline is what a process leaves that was killed while it wrote: nobody was told that it is there, and it is dropped.
+The one damage that can't be told is a file cut at the end of a line.
+
+The writer holds a lock on the file itself, which goes with the process, whatever happens to it; readers ask for none.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pathlib
+import re
+import weakref
+import zlib
+from array import array
+from collections.abc import Iterator
+from typing import Self
+
+import attrs
+
+from yiemagent.errors import SessionError
+from yiemagent.sessions.files import disown_in_children, flush, lock, named_whole
+from yiemagent.sessions.store import Fsync
+
+__all__ = ["JsonlStore"]
+
+logger = logging.getLogger("yiemagent.sessions")
+
+_TAIL = len(b',"sum":"12345678"}\n')
+_SEAL = re.compile(rb',"sum":"([0-9a-f]{8})"\}')
+_BLOCK = 1 << 20
+_BINARY: int = getattr(os, "O_BINARY", 0)
+
+
+@attrs.frozen
+class _End:
+    """Where the file ends: its size, the sum of its last line, and how many lines stand behind the header."""
+
+    size: int
+    sum: int
+    count: int
+
+
+class JsonlStore:
+    """A session file; made by `create` and `open`.
+
+    Args:
+        path: the file.
+        fd: the file, open.
+        fsync: when what was written is made to survive a power failure.
+        writable: whether it may be appended to.
+    """
+
+    def __init__(self, path: pathlib.Path, fd: int, *, fsync: Fsync, writable: bool) -> None:
+        self.path = path
+        self.header = ""
+        self.warnings: tuple[str, ...] = ()
+        self._fd = fd
+        self._fsync = fsync
+        self._refusal = "" if writable else "was opened for reading"
+        self._offsets = array("q")  # where each line begins
+        self._sums = array("I")  # the sum of each line
+        self._header_end = _End(0, 0, 0)
+        self._end = self._header_end  # replaced whole, so that an interrupt never leaves half of it
+        self._close = weakref.finalize(self, os.close, fd)
+        if writable:
+            disown_in_children(self)
+
+    # -- making and opening --
+
+    @classmethod
+    def create(cls, path: pathlib.Path, header: str, *, fsync: Fsync = "always") -> Self:
+        """Make a file with a header and be its writer.
+
+        Raises:
+            SessionError: there is a file already, or none can be made there.
+        """
+        with named_whole(path) as hidden:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _BINARY
+            store = cls(path, os.open(hidden, flags, 0o600), fsync=fsync, writable=True)
+            lock(store._fd)
+            line, total = _sealed(header, 0)
+            _write_whole(store._fd, line)
+            if fsync != "never":
+                flush(store._fd)
+        store.header = header
+        store._header_end = store._end = _End(len(line), total, 0)
+        return store
+
+    @classmethod
+    def open(cls, path: pathlib.Path, *, fsync: Fsync = "always", read_only: bool = False) -> Self:
+        """Open a file and check every line of it.
+
+        Raises:
+            SessionError: it can't be read, is damaged, or somebody else writes it.
+        """
+        flags = (os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND) | _BINARY
+        try:
+            fd = os.open(path, flags)
+        except OSError as error:
+            raise SessionError(f"{path} can't be opened: {error.strerror}") from error
+        store = cls(path, fd, fsync=fsync, writable=not read_only)
+        try:
+            if not read_only:
+                store._lock()
+            store._load()
+        except OSError as error:
+            store.close()
+            raise SessionError(f"{path} can't be read: {error.strerror}") from error
+        except BaseException:  # whatever it is, nobody gets the store: the lock must go
+            store.close()
+            raise
+        return store
+
+    def _lock(self) -> None:
+        if not lock(self._fd):
+            raise SessionError(
+                f"{self.path} is in use: another agent or process writes it; close it there, or open it "
+                f"with read_only=True"
+            )
+
+    def _load(self) -> None:
+        """Check every line, note where it stands, and mend the end of the file where a writer died."""
+        size = total = 0
+        with open(self._fd, "rb", closefd=False) as file:
+            for number, line in enumerate(file, 1):
+                if line[-1:] != b"\n":
+                    self._mend(line, size, total)
+                    break
+                total = self._checked(line, total, number)
+                if number == 1:
+                    self.header = _opened(line)
+                    self._header_end = _End(len(line), total, 0)
+                else:
+                    self._offsets.append(size)
+                    self._sums.append(total)
+                size += len(line)
+                self._end = _End(size, total, len(self._sums))
+        if not self.header:
+            raise SessionError(f"{self.path}, line 1: no session header; this is no session file")
+
+    def _checked(self, line: bytes, before: int, number: int) -> int:
+        """Give the sum of a line.
+
+        Raises:
+            SessionError: the line is not as it was written, or not where it was written.
+        """
+        total = zlib.crc32(memoryview(line)[:-_TAIL], before)
+        if line[-_TAIL:] != b',"sum":"%08x"}\n' % total:
+            what = "no session header; this is no session file, or its first line was damaged"
+            if number > 1:
+                what = "damaged: the line, or the one above it, is not as it was written"
+            raise SessionError(f"{self.path}, line {number}: {what}")
+        return total
+
+    def _mend(self, rest: bytes, size: int, total: int) -> None:
+        """Deal with a last line that has no newline."""
+        number = len(self._sums) + 2 if self.header else 1
+        whole = _whole(rest, total)
+        if not self.header or (whole is not None and whole != len(rest)):
+            raise SessionError(
+                f"{self.path}, line {number}: damaged: the line does not end where it should"
+            )
+        writable = not self._refusal
+        if whole is not None:  # all of it is there but its newline
+            self._offsets.append(size)
+            self._sums.append(zlib.crc32(rest[: 1 - _TAIL], total))
+            self._end = _End(size + len(rest) + 1, self._sums[-1], len(self._sums))
+            if writable:
+                os.write(self._fd, b"\n")
+            return
+        why = "its writer was stopped in the middle of it" if writable else "it is being written"
+        self.warnings = (
+            f"{self.path}, line {number}: a torn last line of {len(rest)} bytes was dropped: {why}",
+        )
+        if writable:
+            logger.warning("%s", self.warnings[0])
+            os.ftruncate(self._fd, size)
+
+    # -- writing --
+
+    def __len__(self) -> int:
+        return self._end.count
+
+    def append(self, line: str, *, durable: bool = True) -> None:
+        """Add a line in one write; see `Store`."""
+        if self._refusal:
+            raise SessionError(f"{self.path} {self._refusal}")
+        end = self._end
+        data, total = _sealed(line, end.sum)
+        self._check_file(end)
+        try:
+            _write_whole(self._fd, data)
+            if durable and self._fsync == "always":
+                self._flush()
+            self._offsets.append(end.size)
+            self._sums.append(total)
+            self._end = _End(end.size + len(data), total, end.count + 1)
+        except OSError as error:
+            self._take_back()
+            raise SessionError(f"{self.path} can't be written: {error.strerror}") from error
+        except BaseException:  # an interrupt: what nobody was told of must not be there
+            self._take_back()
+            raise
+
+    def _check_file(self, end: _End) -> None:
+        """See that the file is still there and as this writer left it: writing to one that was deleted succeeds."""
+        now = os.fstat(self._fd)
+        if now.st_nlink == 0:
+            raise SessionError(
+                f"{self.path} vanished: it was deleted or replaced while it was written"
+            )
+        if now.st_size != end.size:
+            raise SessionError(
+                f"{self.path} was changed by somebody else while it was written: it has {now.st_size} bytes "
+                f"in place of {end.size}; open it again"
+            )
+
+    def _take_back(self) -> None:
+        """Make the file again what it was before the write that failed."""
+        end = self._end
+        del self._offsets[end.count :], self._sums[end.count :]
+        try:
+            os.ftruncate(self._fd, end.size)
+        except OSError as error:
+            self._refusal = f"can't be written any more ({error.strerror}); open it again"
+
+    def _flush(self) -> None:
+        try:
+            flush(self._fd)
+        except OSError as error:
+            # What was not written through is dropped from memory, and later calls succeed: nothing is sure any more.
+            self._refusal = f"may have lost what was written last ({error.strerror}); open it again"
+            raise
+
+    def sync(self) -> None:
+        """Write through to the disk; see `Store`."""
+        if self._fsync == "never" or self._refusal:
+            return
+        try:
+            self._flush()
+        except OSError as error:
+            raise SessionError(f"{self.path} can't be written: {error.strerror}") from error
+
+    # -- reading --
+
+    def lines(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """Give lines; see `Store`."""
+        last = self._end.count if stop is None else min(stop, self._end.count)
+        while start < last:
+            until = start + 1
+            begin = self._offsets[start]
+            while until < last and self._line_end(until) - begin <= _BLOCK:
+                until += 1
+            block = self._read(begin, self._line_end(until - 1))
+            for index in range(start, until):
+                line = block[self._offsets[index] - begin : self._line_end(index) - begin]
+                before = self._sums[index - 1] if index else self._header_end.sum
+                self._checked(line, before, index + 2)
+                yield _opened(line)
+            start = until
+
+    def _line_end(self, index: int) -> int:
+        return self._offsets[index + 1] if index + 1 < self._end.count else self._end.size
+
+    def _read(self, begin: int, end: int) -> bytes:
+        if self._fd < 0:
+            raise SessionError(f"{self.path} {self._refusal}")
+        os.lseek(self._fd, begin, os.SEEK_SET)
+        parts = []
+        while begin < end and (part := os.read(self._fd, end - begin)):
+            parts.append(part)
+            begin += len(part)
+        # A reader may have found the last line without its newline.
+        return b"".join(parts) + (b"" if begin == end else b"\n")
+
+    def place(self, index: int) -> str:
+        """Say where a line is, for error texts."""
+        return f"{self.path}, line {index + 2}"
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Write through what is not, and let go of the file and its lock; see `Store`."""
+        if self._fd < 0:
+            return
+        try:
+            self.sync()
+        finally:
+            self._refusal = "is closed; open it again"
+            self._fd = -1
+            self._close()
+
+    def disown(self) -> None:
+        """Let go of the file in a child process: it is the parent's."""
+        self._refusal = "belongs to the process that this one was forked from; open it here"
+        self._fd = -1
+        self._close()
+
+
+def _write_whole(fd: int, data: bytes) -> None:
+    if os.write(fd, data) != len(data):
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+
+def _sealed(line: str, before: int) -> tuple[bytes, int]:
+    """Give a line as it stands in the file, and its sum."""
+    body = line[:-1].encode()
+    total = zlib.crc32(body, before)
+    return b'%b,"sum":"%08x"}\n' % (body, total), total
+
+
+def _opened(line: bytes) -> str:
+    """Give a line as it was before it was sealed."""
+    return f"{line[:-_TAIL].decode()}}}"
+
+
+def _whole(rest: bytes, before: int) -> int | None:
+    """Give how long the whole line is that `rest` begins with; None: it begins with none."""
+    for seal in _SEAL.finditer(rest):
+        if int(seal[1], 16) == zlib.crc32(rest[: seal.start()], before):
+            return seal.end()
+    return None
