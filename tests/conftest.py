@@ -42,7 +42,8 @@ class RanTests:
 
     def __init__(self, *, whole_suite: bool) -> None:
         self.whole_suite = whole_suite
-        self.node_ids: set[str] = set()
+        self.node_ids: set[str] = set()  # without parameters
+        self.full_ids: set[str] = set()
 
 
 _RAN = pytest.StashKey[RanTests]()
@@ -76,6 +77,7 @@ class _Recorder:
     def pytest_runtest_logreport(self, report):
         if report.when == "call":
             self._ran.node_ids.add(report.nodeid.partition("[")[0])
+            self._ran.full_ids.add(report.nodeid)
 
 
 def pytest_collection_modifyitems(items):
@@ -85,7 +87,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def ran_tests(request):
-    """The node ids, without parameters, of what ran so far."""
+    """The node ids of what ran so far, with their parameters and without."""
     return request.config.stash[_RAN]
 
 

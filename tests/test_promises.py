@@ -11,6 +11,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROMISES = ROOT / "docs" / "promises.md"
+PROVIDERS = ROOT / "docs" / "providers" / "README.md"
+CELLS = "tests/providers/test_what_works.py"
 
 
 def rows(text):
@@ -71,6 +73,19 @@ def test_every_named_test_ran(ran_tests):
     expected = named if ran_tests.whole_suite else named & ran_tests.node_ids
 
     assert not expected - ran_tests.node_ids, "\n".join(sorted(expected - ran_tests.node_ids))
+
+
+def test_every_cell_of_the_providers_table_ran(ran_tests):
+    """Each cell of the table of providers is a test that exists, and in a run of the whole suite it ran."""
+    table = [line for line in PROVIDERS.read_text(encoding="utf-8").splitlines() if "|" in line]
+    columns = next(line for line in table if line.startswith("| what |")).split("|")[2:-2]
+    tests = [name for line in table for name in re.findall(r"\| `(test_\w+)` \|$", line)]
+    cells = {f"{CELLS}::{name}[{column.strip()}]" for name in tests for column in columns}
+    ran = cells if not ran_tests.whole_suite else ran_tests.full_ids
+
+    assert len(columns) >= 12 and len(tests) >= 15
+    assert [name for name in tests if not exists(f"{CELLS}::{name}")] == []
+    assert not cells - ran, "\n".join(sorted(cells - ran))
 
 
 @pytest.mark.parametrize(

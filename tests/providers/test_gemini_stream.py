@@ -340,6 +340,7 @@ def test_usage_counts_up():
     ("usage", "expected"),
     [
         ({"promptTokenCount": "12"}, LlmUsage(input_tokens=12)),
+        ({"promptTokenCount": "9" * 5000, "candidatesTokenCount": True}, LlmUsage()),
         ({"promptTokenCount": None, "candidatesTokenCount": -3}, LlmUsage()),
         ({"promptTokenCount": 1, "cachedContentTokenCount": 5}, LlmUsage(cache_read_tokens=5)),
         ({}, None),

@@ -10,6 +10,7 @@ counts up from chunk to chunk, and may come behind it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ __all__ = ["GeminiAssembler"]
 
 Kind = Literal["text", "thinking"]
 
+_INT64 = re.compile(r"[0-9]{1,19}")
 # What the answer's limit or the request's own limit cut off.
 _CUT = frozenset({"MAX_TOKENS", "CONTINUATION"})
 # A slip of the model: asking again may give a good answer.
@@ -277,9 +279,9 @@ def _usage(fields: Mapping[str, Any]) -> LlmUsage | None:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit():  # int64 as JSON of a proto
+    if isinstance(value, str) and _INT64.fullmatch(value):  # as JSON of a proto
         value = int(value)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def _word(value: Any) -> str:
