@@ -311,7 +311,7 @@ def _read_part(part: Any) -> Iterable[AssistantContent]:
         return (TextContent(part),) if part else ()
     if not isinstance(part, Mapping):
         return ()
-    kind = part.get("type", "text")
+    kind = str(part.get("type", "text"))
     if kind in _CALL_KINDS or "tool_calls" in part:
         return _read_calls(part.get("tool_calls") or part)
     if kind in _TEXT_KINDS:

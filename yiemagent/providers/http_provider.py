@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, overload
 from urllib.parse import urlsplit
 
@@ -26,11 +26,14 @@ from yiemagent.errors import (
     HttpError,
     LlmConnectionError,
     LlmError,
+    RateLimitError,
     YiemAgentError,
 )
 from yiemagent.llm import StreamOptions
 from yiemagent.messages import AssistantMessage, model_id
+from yiemagent.net.exchange import origin_of
 from yiemagent.net.http import HttpClient
+from yiemagent.net.rate_gate import gate_id, rate_gates
 from yiemagent.net.retry import GiveUp, RetryPolicy
 from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
 from yiemagent.providers.body_encoder import BodyEncoder
@@ -41,6 +44,8 @@ from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNotice
 __all__ = ["Endpoint", "HttpProvider", "first_set"]
 
 logger = logging.getLogger("yiemagent.providers.http_provider")
+
+_SPREAD_MS = 1_000
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -122,6 +127,7 @@ class HttpProvider:
         self.provider = provider or self.endpoint.provider
         self._base_url = url
         self._host = parts.hostname
+        self._origin = origin_of(url)
         self._own_server = _same_server(url, self.endpoint.base_url)
         self._takes_environment_key = self._own_server or bool(named)
         self._api_key = api_key
@@ -225,11 +231,12 @@ class HttpProvider:
         self, make_body: Callable[[], dict[str, Any]], options: StreamOptions, signal: AbortSignal
     ) -> Iterator[StreamEvent]:
         model = self._model_of(options)
+        key: str | None = None
         for retries in itertools.count():
             answer = self._assembler(model)
             try:
-                signal.raise_if_aborted()
-                yield from self._ask(self._with_extra(make_body()), answer, options, signal)
+                key = yield from self._admitted(options, signal)
+                yield from self._ask(self._with_extra(make_body()), key, answer, options, signal)
             except Exception as error:  # a stream never raises, whatever a hook or we do wrong
                 failure = _as_ours(error)
             else:
@@ -237,6 +244,7 @@ class HttpProvider:
             if isinstance(failure, LlmError) and not answer.has_content:
                 decision = self._policy(options).decide(failure, retries)
                 if not isinstance(decision, GiveUp):
+                    self._let_others_wait(failure, decision.delay_ms, key)
                     yield _notice(failure, decision.attempt, decision.delay_ms)
                     signal.wait(decision.delay_ms / 1000)
                     continue
@@ -244,6 +252,32 @@ class HttpProvider:
                     failure = _like(failure, f"{failure}; {decision.reason}")
             yield _error_event(answer, failure)
             return
+
+    def _admitted(
+        self, options: StreamOptions, signal: AbortSignal
+    ) -> Generator[StreamEvent, None, str | None]:
+        """Wait where the server asked for time, and return the key to ask with.
+
+        Who does not want to ask again does not wait here either.
+        """
+        policy = self._policy(options)
+        while True:
+            signal.raise_if_aborted()
+            key = self._key(options)
+            remaining_ms = rate_gates.remaining_ms(gate_id(self._origin, key))
+            if not remaining_ms or not policy.max_retries:
+                return key
+            limit_ms = policy.max_delay_ms
+            if limit_ms is not None and remaining_ms > limit_ms:
+                raise RateLimitError(_too_long(self._host, remaining_ms, limit_ms))
+            # Spread, so that not all who waited ask in the same moment.
+            delay_ms = remaining_ms + round(min(remaining_ms / 10, _SPREAD_MS) * policy.chance())
+            yield _gate_notice(self._host, delay_ms)
+            signal.wait(delay_ms / 1000)
+
+    def _let_others_wait(self, failure: LlmError, delay_ms: int, key: str | None) -> None:
+        if isinstance(failure, RateLimitError) and failure.retry_after_ms is not None:
+            rate_gates.close(gate_id(self._origin, key), delay_ms)
 
     def _policy(self, options: StreamOptions) -> RetryPolicy:
         limits = (self._retry.max_delay_ms, options.max_retry_delay_ms)
@@ -257,6 +291,7 @@ class HttpProvider:
     def _ask(
         self,
         body: dict[str, Any],
+        key: str | None,
         answer: Assembler,
         options: StreamOptions,
         signal: AbortSignal,
@@ -267,7 +302,6 @@ class HttpProvider:
             payload = json.dumps(body, separators=(",", ":"), default=str).encode("ascii")
         else:
             payload = self._encoder.encode(body)
-        key = self._key(options)
         last: Sequence[StreamEvent] = ()
         try:
             with self._client.request(
@@ -289,7 +323,9 @@ class HttpProvider:
                 else:
                     last = read_whole(response, answer, self._last_events(options))
         except (HttpError, LlmError) as error:
-            raise _without_key(error, key) from error
+            failure = _without_key(error, key)
+            # A traceback shows the cause, so one that repeats the key is left out.
+            raise failure from (error if str(error) == str(failure) else None)
         _raise_what_may_pass(last, answer)
         yield from last  # with the connection given back: who has the last event reads no further
 
@@ -393,6 +429,21 @@ def _notice(failure: LlmError, attempt: int, delay_ms: int) -> StreamNoticeEvent
             "reason": str(failure),
             "status": failure.status,
         },
+    )
+
+
+def _too_long(host: str, wait_ms: int, limit_ms: int) -> str:
+    wait, limit = wait_ms / 1000, limit_ms / 1000
+    return (
+        f"{host} asks all who use this key to wait {wait:.3g} s more; the limit is {limit:.15g} s"
+    )
+
+
+def _gate_notice(host: str, delay_ms: int) -> StreamNoticeEvent:
+    return StreamNoticeEvent(
+        "rate_gate",
+        f"waiting {delay_ms / 1000:.3g} s: {host} asked for that after another request with this key",
+        {"delay_ms": delay_ms, "host": host},
     )
 
 
