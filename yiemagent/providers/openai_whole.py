@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from yiemagent.errors import BadResponseError
 from yiemagent.messages import AssistantMessage, TextContent, ThinkingContent
 from yiemagent.openai_format import assistant_message
 from yiemagent.providers.openai_messages import TEXT_FIELDS
@@ -27,6 +28,8 @@ def whole_answer(value: Any, *, think_tags: bool) -> AssistantMessage:
     Raises:
         BadResponseError: it holds no answer.
     """
+    if not isinstance(value, Mapping):  # a function may answer with a text, a server never does
+        raise BadResponseError(f"the model's server gave no answer but {str(value)[:200]!r}")
     message = assistant_message(value)
     content = message.content
     if think_tags:
