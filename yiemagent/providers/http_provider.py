@@ -242,9 +242,10 @@ class HttpProvider:
             else:
                 return
             if isinstance(failure, LlmError) and not answer.has_content:
-                decision = self._policy(options).decide(failure, retries)
+                policy = self._policy(options)
+                self._let_others_wait(failure, policy, key)
+                decision = policy.decide(failure, retries)
                 if not isinstance(decision, GiveUp):
-                    self._let_others_wait(failure, decision.delay_ms, key)
                     yield _notice(failure, decision.attempt, decision.delay_ms)
                     signal.wait(decision.delay_ms / 1000)
                     continue
@@ -275,9 +276,13 @@ class HttpProvider:
             yield _gate_notice(self._host, delay_ms)
             signal.wait(delay_ms / 1000)
 
-    def _let_others_wait(self, failure: LlmError, delay_ms: int, key: str | None) -> None:
-        if isinstance(failure, RateLimitError) and failure.retry_after_ms is not None:
-            rate_gates.close(gate_id(self._origin, key), delay_ms)
+    def _let_others_wait(self, failure: LlmError, policy: RetryPolicy, key: str | None) -> None:
+        asked_ms, limit_ms = failure.retry_after_ms, policy.max_delay_ms
+        if not isinstance(failure, RateLimitError) or asked_ms is None:
+            return
+        # What nobody would wait for may be about one model or one day: each asks for itself, and is told.
+        if limit_ms is None or asked_ms <= limit_ms:
+            rate_gates.close(gate_id(self._origin, key), asked_ms)
 
     def _policy(self, options: StreamOptions) -> RetryPolicy:
         limits = (self._retry.max_delay_ms, options.max_retry_delay_ms)
