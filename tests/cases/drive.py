@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+from tests.cases.drive_handover import drive_replay
 from tests.cases.drive_http import drive_script, drive_waits
 from tests.cases.drive_loops import drive_loop, drive_tool_table
 from tests.cases.drive_requests import drive_history, drive_listings
 from tests.cases.drive_rows import drive_rows, drive_schemas
-from tests.cases.drive_streams import drive_body, drive_stream
+from tests.cases.drive_streams import drive_body, drive_stream, drive_two_streams
 from tests.cases.drive_threads import drive_in_process
 from tests.cases.drive_tool_files import drive_steps, drive_tool_files
 
@@ -45,6 +46,10 @@ def _drive_inputs(case):
     for name in case.inputs():
         if name.endswith((".sse", ".body")) and not {"http", "http_script"} & set(case.kinds):
             drive_stream(case, name)
+    if case.has("two_requests"):
+        drive_two_streams(case)
+    if case.has("next_request_assistant_content"):
+        drive_replay(case)
     if "loop" in case.kinds and case.tool_inputs() and not case.inputs(".json"):
         drive_tool_table(case)
     if "tool_files" in case.kinds and case.tool_inputs():

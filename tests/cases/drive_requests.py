@@ -11,11 +11,10 @@ from pathlib import Path
 
 import attrs
 
-from tests.cases import left, prose
-from tests.cases.stage import Stage, body_answers, done_answer, provider
-from tests.cases.vocabulary import history_of, request_problems
-from tests.support.http_server import ScriptedServer
-from yiemagent import AgentContext, AgentLoopConfig, UserMessage, run_agent_loop
+from tests.cases import prose
+from tests.cases.lines import api_of, request_for
+from tests.cases.stage import Stage, body_answers
+from tests.cases.vocabulary import history_of
 from yiemagent.abort import AbortSignal
 from yiemagent.remote_tools import fetch_tools
 
@@ -23,18 +22,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def drive_history(case, name, data):
-    """Send a neutral history through the loop to a server, and check the request that comes."""
+    """Send a neutral history through the loop to a server of each target, and check the request that comes."""
     expected = case.field(name) if case.has(name) else None
-    targets = _targets(case, expected)
     messages = history_of(data["history"])
-    body = _request(data.get("system", ""), messages)
-    case.problem(name, request_problems(body))
-    for target, checks in targets:
-        if "anthropic" in target:
-            case.leave(f"{name} for {target}", left.ANTHROPIC)
-        elif "openai" not in target:
+    for target, checks in _targets(case, expected):
+        api = api_of(target)
+        if api is None:
             case.problem(name, [f"can't drive the target {target}"])
-        elif isinstance(checks, dict):
+            continue
+        body, problems = request_for(api, messages, data.get("system", ""))
+        case.problem(f"{name} {target}", problems)
+        if isinstance(checks, dict):
             for key, value in checks.items():
                 case.problem(f"{name} {target}", _field_problems(key, value, body))
         else:
@@ -53,25 +51,9 @@ def _targets(case, expected):
     return [(name, checks.get(name) if isinstance(checks, dict) else checks) for name in names]
 
 
-def _request(system, messages):
-    prompts = () if not messages or messages[-1].role != "assistant" else (UserMessage("Go on."),)
-    with ScriptedServer(done_answer()) as server:
-        run_agent_loop(
-            prompts,
-            AgentContext(system, messages),
-            AgentLoopConfig(),
-            lambda _: None,
-            stream_fn=provider(server),
-        )
-        body = server.requests[0].json
-    if prompts:
-        body["messages"].pop()
-    return body
-
-
 def _field_problems(key, value, body):
-    roles = [message["role"] for message in body["messages"] if message["role"] != "system"]
     messages = [message for message in body["messages"] if message["role"] != "system"]
+    roles = [message["role"] for message in messages]
     if key == "roles":
         return [] if roles == value else [f"the roles are {roles}, expected {value}"]
     if key == "roles_subsequence":

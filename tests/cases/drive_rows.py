@@ -10,10 +10,10 @@ from pathlib import Path
 import attrs
 
 from tests.cases import prose
-from tests.cases.case import for_openai
-from tests.cases.stage import Runs, Stage, body_answers, calling, copy_tools, loaded
+from tests.cases.case import for_api
+from tests.cases.lines import api_of, definitions_for
+from tests.cases.stage import CHAT, Runs, Stage, body_answers, calling, copy_tools, loaded
 from tests.cases.vocabulary import result_problems, same
-from yiemagent.openai_format import openai_tools
 
 DEFAULTS_NOTE = "if defaults are filled in"
 
@@ -142,15 +142,15 @@ def _more(case, data, schemas, rows):
     for words in case.field("must_not", ()):
         case.problem("rows", prose.check("rows", words, rows))
     for name in ("replay", "note", "history"):
-        words = for_openai(case, name, case.expect.get(name))
+        words = for_api(case.expect.get(name), CHAT)
         if isinstance(words, str) and words not in prose.NOTES and not _streams(case, name):
             case.field(name)
             case.problem("rows", prose.check("rows", words, rows))
     if case.has("outgoing"):
-        definitions = openai_tools(
-            {name: Runs().tool(name, schema) for name, schema in schemas.items()}
-        )
-        case.problem("outgoing", prose.check("outgoing", case.field("outgoing"), definitions))
+        words, tools = case.field("outgoing"), [Runs().tool(*pair) for pair in schemas.items()]
+        for api in ("openai-chat", "anthropic-messages"):
+            definitions = definitions_for(api, tools)
+            case.problem(f"outgoing {api}", prose.check("outgoing", words, definitions))
     for name in [name for name in case.expect if name.startswith("twice_row_")]:
         _twice(case, data, name)
     if case.has("schema_after") and case.field("schema_after") != "json equal to before":
@@ -182,12 +182,16 @@ def _twice(case, data, field):
 def drive_schemas(case, schemas):
     """Register, send and call a tool with each schema."""
     each = case.field("each")
-    words = for_openai(case, "each", {k: v for k, v in each.items() if k != "call_with"})
+    said = {api: each[api] for api in each if api != "call_with"}
     for row_id, schema in schemas.items():
         before = json.dumps(schema)
         runs = Runs()
-        (definition,) = openai_tools({"t": runs.tool("t", schema)})
-        case.problem(row_id, prose.check("tool definition", words, definition))
+        for api, words in said.items():
+            if api_of(api) is None:
+                case.problem(row_id, [f"can't drive the target {api}"])
+                continue
+            (definition,) = definitions_for(api_of(api), [runs.tool("t", schema)])
+            case.problem(row_id, prose.check("tool definition", words, definition))
         for wire, outcome in each.get("call_with", {}).items():
             row = _deliver("t", schema, row_id, {"wire": wire})
             wanted = re.fullmatch(r"runs_with (\{.*\})", outcome)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import PurePath
 
-from tests.cases import left, prose
-from tests.cases.case import for_openai
-from tests.cases.stage import ANYTHING, Runs, Stage, cut_at, done_answer, pieces, provider
+from tests.cases import prose
+from tests.cases.case import for_api
+from tests.cases.stage import (
+    ANTHROPIC,
+    ANYTHING,
+    CHAT,
+    Runs,
+    Stage,
+    cut_at,
+    done_answer,
+    pieces,
+    provider,
+)
 from tests.cases.vocabulary import assistant_problems, result_problems, same
 from tests.support.http_server import ScriptedServer, json_answer, sse_answer
-from yiemagent import AbortSignal, UserMessage
+from yiemagent import (
+    AbortSignal,
+    AgentContext,
+    AgentLoopConfig,
+    UserMessage,
+    run_agent_loop,
+)
 from yiemagent.context import LlmContext
 from yiemagent.llm import StreamOptions
 
@@ -35,11 +52,8 @@ OPEN_SOCKET = (
 def drive_stream(case, name):
     """Play one streamed body in every way and check what comes of it each time."""
     data = case.take(name)
-    if data.startswith(b"event: message_start"):
-        case.leave(name, left.ANTHROPIC)
-        _take_fields(case, name)
-        return
-    expected, words = _take_fields(case, name)
+    api = ANTHROPIC if data.startswith(b"event: message_start") else CHAT
+    expected, words = _take_fields(case, name, api)
     status, kind = _response(case, PurePath(name).stem)
     ways = list(pieces(data, status, kind))
     ways += [(f"cut at {at}", cut_at(data, at)) for at in _cuts(case)]
@@ -47,22 +61,25 @@ def drive_stream(case, name):
         ways += _left_open(case, name, data)
     for way, answer in ways:
         where = f"{name} {way}"
-        _play(case, where, _answers(answer, expected, words), data, (expected, words))
+        answers = _answers(answer, expected, words, api)
+        _play(case, where, answers, data, (expected, words), api=api)
         if expected.get("retryable") is not None:
-            case.problem(where, _retry_problems(answer, expected["retryable"]))
+            case.problem(where, _retry_problems(answer, expected["retryable"], api))
 
 
 def drive_body(case, name, body):
     """Answer a request that does not stream with a body and check what comes of it."""
-    expected, words = _take_fields(case, name)
+    expected, words = _take_fields(case, name, CHAT)
     answers = [json_answer(body), done_answer(stream=False)]
     _play(case, name, answers, str(body).encode(), (expected, words), stream=False)
 
 
-def _take_fields(case, name):
+def _take_fields(case, name, api):
     """Gather what a case expects of one answer: a dict of fields, and words of its table."""
     stem = PurePath(name).stem
     expected = {key: case.field(key) for key in FIELDS if case.has(key)}
+    if api == ANTHROPIC and case.has("assistant_anthropic"):
+        expected["assistant"] = case.field("assistant_anthropic")
     for key in ("each_input", name):
         if case.has(key):
             expected |= case.field(key)
@@ -71,17 +88,14 @@ def _take_fields(case, name):
     if isinstance(entry, dict):
         expected |= entry
     if "replay" in expected:
-        expected["replay"] = for_openai(case, "replay", expected["replay"])
-    if case.has("two_requests"):
-        case.field("two_requests")
-        case.leave("two_requests, which needs its stream", left.ANTHROPIC)
+        expected["replay"] = for_api(expected["replay"], api)
     return expected, words
 
 
-def _answers(answer, expected, words):
+def _answers(answer, expected, words, api):
     """An answer that must end as an error is given again to a retry, so that no other answer can hide it."""
     failing = expected.get("stop") == "error" or (words or "").startswith("error")
-    return [answer] if failing else [answer, done_answer()]
+    return [answer] if failing else [answer, done_answer(api=api)]
 
 
 def _response(case, stem):
@@ -104,10 +118,10 @@ def _left_open(case, name, data):
     return [("left open", sse_answer(data, then="hang"))] if name.startswith("b_") else []
 
 
-def _play(case, where, answers, data, asked, *, stream=True):
+def _play(case, where, answers, data, asked, *, stream=True, api=CHAT):
     expected, words = asked
     runs = Runs()
-    with Stage(answers, _tools(case, runs, data), runs=runs, stream=stream) as stage:
+    with Stage(answers, _tools(case, runs, data), runs=runs, stream=stream, api=api) as stage:
         stage.ask()
         case.problem(where, _problems(case, stage, expected))
         if words is not None:
@@ -201,10 +215,39 @@ CHECKS = {
 }
 
 
-def _retry_problems(answer, retryable):
+def _retry_problems(answer, retryable, api):
     """Ask the provider itself, whose error says whether asking again may help."""
     with ScriptedServer(answer) as server:
         context = LlmContext("", [UserMessage("Go.")])
-        *_, last = provider(server)(context, StreamOptions(), AbortSignal())
+        *_, last = provider(server, api=api)(context, StreamOptions(), AbortSignal())
     found = getattr(getattr(last, "error", None), "retryable", None)
     return [] if found is retryable else [f"retryable is {found}, expected {retryable}: {last!r}"]
+
+
+# -- two streams as turns of one run ----------------------------------------------------------------------------------
+
+
+def drive_two_streams(case):
+    """Play all streams of a case as the turns of one run, each by its own API, and check what comes of all."""
+    told = []
+    more = iter([[UserMessage("More.")]] * (len(case.inputs(".sse")) - 1))
+    with contextlib.ExitStack() as servers:
+        asked = []
+        for name in case.inputs(".sse"):
+            data = case.take(name)
+            api = ANTHROPIC if data.startswith(b"event: message_start") else CHAT
+            server = servers.enter_context(ScriptedServer(sse_answer(data)))
+            asked.append(provider(server, api=api))
+        turns = iter(asked)
+
+        def stream(context, options, signal):
+            return next(turns)(context, options, signal)
+
+        told += run_agent_loop(
+            [UserMessage("Go.")],
+            AgentContext(),
+            AgentLoopConfig(get_follow_up_messages=lambda: next(more, ())),
+            lambda _: None,
+            stream_fn=stream,
+        )
+    case.problem("two_requests", prose.check("two_requests", case.field("two_requests"), told))

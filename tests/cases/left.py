@@ -17,7 +17,5 @@ KINDS = {
     "session": "the sessions part",
 }
 THEMES = {
-    "reasoning": "the models part",
     "context": "the sessions part",
 }
-ANTHROPIC = "the models part"  # streams, fields, targets and rows of Anthropic's API

@@ -14,6 +14,7 @@ import re
 from tests.cases.vocabulary import request_problems, result_problems, same
 from yiemagent import AssistantMessage, ToolResultMessage, UserMessage
 from yiemagent.codec import to_json
+from yiemagent.limits import total_usage
 
 _TABLES = {}
 
@@ -143,6 +144,22 @@ def _(stage, text):
         yield "no call was replayed"
 
 
+@means("replay", r"tool_use\.input == \{\} \(an object, not null, not a string\)")
+def _(stage):
+    blocks = [block for m in stage.requests[1]["messages"] for block in m["content"]]
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    if not calls or not same(calls[0]["input"], {}):
+        yield f"the replayed calls are {calls}"
+
+
+@means("two_requests", r"if both streams were turns of one run: total output (\d+)")
+def _(messages, output):
+    answers = [message for message in messages if isinstance(message, AssistantMessage)]
+    total = total_usage(messages).output_tokens
+    if len(answers) != 2 or total != int(output):
+        yield f"{len(answers)} answers have the total output {total}"
+
+
 @means(
     "replay",
     r"function\.arguments is a str and json\.loads of it equals the object; id equals the tool message's tool_call_id; "
@@ -257,12 +274,18 @@ def _(rows, text):
 def _(definitions, description, *members):
     text = json.dumps(definitions)
     for definition in definitions:
-        parameters = definition["function"]["parameters"]
+        parameters = _schema(definition)
         for reference in _references(parameters):
             if not reference.startswith("#") or _resolved(parameters, reference) is None:
-                yield f"{reference} does not resolve in {definition['function']['name']}"
+                yield f"{reference} does not resolve in {definition}"
     if description not in text or json.dumps(list(members)) not in text:
         yield f"{description!r} or the enum {members} is lost"
+
+
+def _schema(definition):
+    """The schema of a tool in a request of whatever API."""
+    definition = definition.get("function", definition)
+    return definition.get("parameters", definition.get("input_schema"))
 
 
 def _references(value):
@@ -324,6 +347,58 @@ def _(body, role, one, other):
         yield f"it is {message}"
 
 
+@means("request", r"no \{type:text\} block with text\.strip\(\) == ''")
+def _(body):
+    for message in body["messages"]:
+        for block in _blocks(message):
+            if block["type"] == "text" and not block["text"].strip():
+                yield f"found {message}"
+
+
+@means("request", r"no message with content \[\] or ''")
+def _(body):
+    for message in body["messages"]:
+        if not message["content"]:
+            yield f"found {message}"
+
+
+@means("request", "roles alternate, first is user")
+def _(body):
+    roles = [message["role"] for message in body["messages"]]
+    if roles != [("user", "assistant")[n % 2] for n in range(len(roles))]:
+        yield f"the roles are {roles}"
+
+
+@means("request", r"tool_result of (\w+) present")
+def _(body, call_id):
+    blocks = [block for message in body["messages"] for block in _blocks(message)]
+    if call_id not in [block.get("tool_use_id") for block in blocks]:
+        yield f"found {blocks}"
+
+
+@means("message", r"holds '(.*)' and '(.*)'")
+def _(message, one, other):
+    if not re.search(f"{re.escape(one)}.*{re.escape(other)}", str(message["content"]), re.DOTALL):
+        yield f"it is {message}"
+
+
+@means("message", r"((?:tool_result \w+, )+)then (text '.*')(?: \(joined or separate\))?")
+def _(message, results, texts):
+    blocks = _blocks(message)
+    ids = re.findall(r"tool_result (\w+)", results)
+    behind = [block.get("text", "") for block in blocks[len(ids) :]]
+    if [block.get("tool_use_id") for block in blocks[: len(ids)]] != ids:
+        yield f"it does not begin with the results: {message}"
+    if re.findall(r"text '(.*?)'", texts) != "\n".join(behind).split("\n"):
+        yield f"it does not end with the texts: {message}"
+
+
+def _blocks(message):
+    """The content blocks of a message of Anthropic's API."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 @means("no_message_between", r"assistant\(tool_calls\) and its tool messages")
 def _(body):
     return request_problems(body)
@@ -331,9 +406,15 @@ def _(body):
 
 @means("tool definition", r"parameters\.type == 'object' and parameters\.properties == \{\}")
 def _(definition):
-    parameters = definition["function"]["parameters"]
+    parameters = _schema(definition)
     if parameters.get("type") != "object" or parameters.get("properties") != {}:
         yield f"the parameters are {parameters}"
+
+
+@means("tool definition", r"input_schema\.type == 'object'")
+def _(definition):
+    if definition["input_schema"].get("type") != "object":
+        yield f"the schema is {definition['input_schema']}"
 
 
 @means("cache", "json bytes of tools equal in all three requests")

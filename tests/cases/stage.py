@@ -14,6 +14,7 @@ import time
 import attrs
 
 from tests.cases.vocabulary import ADAPTER_LINE
+from tests.support import wire_answers
 from tests.support.http_server import Answer, ScriptedServer, json_answer, sse, sse_answer
 from yiemagent import (
     AgentTool,
@@ -25,19 +26,24 @@ from yiemagent import (
     load_tools,
     stop_agent,
 )
-from yiemagent.providers import OpenAIChat
+from yiemagent.providers import AnthropicMessages, OpenAIChat
 
+CHAT, ANTHROPIC = "openai-chat", "anthropic-messages"  # the APIs that streams of cases are in
 PATIENCE_S = 20.0
 SLOW_PIECES_S = 0.01  # between two pieces that must arrive apart
 
 
-def provider(server, **options):
-    """Give the provider that speaks to a scripted server."""
+def provider(server, *, api=CHAT, **options):
+    """Give the provider that speaks an API to a scripted server."""
+    if api == ANTHROPIC:
+        return AnthropicMessages("test-claude", base_url=server.url, api_key="sk-test", **options)
     return OpenAIChat("test-model", base_url=f"{server.url}/v1", api_key="sk-test", **options)
 
 
-def done_answer(text="done", *, stream=True):
-    """Give an answer that ends a run."""
+def done_answer(text="done", *, stream=True, api=CHAT):
+    """Give an answer that ends a run; of another API than the chat one always the same, and streamed."""
+    if api != CHAT:
+        return sse_answer(wire_answers.FINAL[api]())
     message = {"role": "assistant", "content": text}
     about = {"id": "chatcmpl-end", "model": "test-model"}
     if stream:
@@ -96,11 +102,14 @@ class Stage:
         answers: what the server says, in turn, the last one again and again.
         tools: the agent's tools.
         stream: whether the provider streams.
+        api: the API that the server speaks.
         sink: told of each event, after it is kept.
         options: further arguments of the agent.
     """
 
-    def __init__(self, answers, tools=(), *, runs=None, stream=True, sink=None, **options):
+    def __init__(
+        self, answers, tools=(), *, runs=None, stream=True, api=CHAT, sink=None, **options
+    ):
         self.server = ScriptedServer(*answers)
         self.runs = runs if runs is not None else Runs()
         self.events = []
@@ -109,7 +118,7 @@ class Stage:
         self._changed = threading.Condition()  # protects the events; `wait_for_event` waits on it
         self._sink = sink
         self._records = _Records()
-        model = provider(self.server, stream=stream)
+        model = provider(self.server, api=api, stream=stream)
         self.agent = YiemAgent(model, tools=tools, event_sink=self._see, **options)
 
     def _see(self, event):
