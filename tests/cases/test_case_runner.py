@@ -71,6 +71,9 @@ def test_a_case_of_nothing_fails(tmp_path):
     [
         ("B021", {"assistant": {"text": "One, two"}}),
         ("B076", {"input_openai.sse": {"assistant": {"usage": {"input": 12.0}}}}),
+        ("B076", {"input_anthropic.sse": {"assistant": {"usage": {"input": 26}}}}),
+        ("B076", {"two_requests": "if both streams were turns of one run: total output 15"}),
+        ("B001", {"assistant_anthropic": {"tool_calls": []}}),
         ("B016", {"runs": [1, 2, 3, 4]}),
         ("B062", {"tool_texts": ["x", "y"]}),
         ("B068", {"texts": ["version 1"]}),
