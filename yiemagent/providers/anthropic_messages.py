@@ -71,6 +71,7 @@ class AnthropicMessages(HttpProvider):
         betas: names for the header "anthropic-beta".
         server_tools: definitions of tools that run on the server, as the API has them.
         eager_tool_input: whether tools' arguments are streamed as they come, before they are known to be JSON.
+        idle_timeout_s: limit for each wait of a stream; long, since newer models say nothing while they think.
         options: see `HttpProvider`.
     """
 
@@ -89,9 +90,10 @@ class AnthropicMessages(HttpProvider):
         betas: Iterable[str] = (),
         server_tools: Iterable[Mapping[str, Any]] = (),
         eager_tool_input: bool = False,
+        idle_timeout_s: float | None = 600.0,
         **options: Any,
     ) -> None:
-        super().__init__(model, **options)
+        super().__init__(model, idle_timeout_s=idle_timeout_s, **options)
         self._betas = ",".join([betas] if isinstance(betas, str) else betas)
         self._server_tools = tuple(cast("FrozenDict", freeze_json(tool)) for tool in server_tools)
         self._eager_input = eager_tool_input
