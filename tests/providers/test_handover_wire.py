@@ -131,9 +131,7 @@ def conversation(line, number):
             stream_fn=provider,
         )
         provider.close()
-    return [
-        attrs.evolve(m, provider=line.provider) if m.role == "assistant" else m for m in messages
-    ]
+    return list(messages)
 
 
 @functools.cache
@@ -153,6 +151,35 @@ def test_a_history_of_any_provider_suits_every_other(maker, target):
     assert [m.role for m in history] == roles
     assert target.found(history) == []
     assert target.body(loaded) == target.body(history)
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        (LINES[0], ["anthropic-1-a", "anthropic-1-b", "I look.", "anthropic-1-c"]),
+        (LINES[2], ["responses-1-a", "msg_1", "fc_1a", "responses-1-b", "fc_1b"]),
+        (LINES[3], ["gemini-1-a", "gemini-1-b", "gemini-1-c"]),
+        (LINES[4], ["gemini-1-a", "gemini-1-b", "gemini-1-c"]),
+        (LINES[5], ["thinking", "Let me look.", "I look 1."]),
+        (LINES[6], ["I look 1.", "Let me look."]),
+    ],
+    ids=NAMES[:1] + NAMES[2:],
+)
+def test_a_model_is_sent_its_own_thinking_and_marks(line, sent):
+    """What is opaque in a model's answer, or its thinking in plain words, goes back to it whole and in its order."""
+    text = json.dumps(line.body(conversation(line, 1)[:-1]))
+
+    assert [mark for mark in sorted(sent, key=text.find) if mark in text] == sent
+
+
+@pytest.mark.parametrize("target", LINES, ids=NAMES)
+def test_another_model_is_sent_the_thinking_as_text(target):
+    """A model reads what the one before it thought, and nothing that only that one can read."""
+    for maker in LINES:
+        text = json.dumps(target.body([*conversation(maker, 1), UserMessage("Go on.")]))
+        foreign = maker.model != target.model
+        assert "Let me look." in text or not foreign
+        assert f"{maker.api.partition('-')[0]}-1-" not in text or not foreign
 
 
 # --- any history -----------------------------------------------------------------------------------------------------

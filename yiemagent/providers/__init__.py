@@ -9,12 +9,25 @@ from yiemagent.errors import ConfigurationError
 from yiemagent.llm import StreamFn
 
 if TYPE_CHECKING:
+    from yiemagent.net.retry import RetryPolicy
     from yiemagent.providers.anthropic_messages import AnthropicMessages
+    from yiemagent.providers.fallbacks import fallback
     from yiemagent.providers.gemini import Gemini
     from yiemagent.providers.openai_chat import OpenAIChat
     from yiemagent.providers.openai_responses import OpenAIResponses
+    from yiemagent.providers.profiles import Profile, profile
 
-__all__ = ["AnthropicMessages", "Gemini", "OpenAIChat", "OpenAIResponses", "create"]
+__all__ = [
+    "AnthropicMessages",
+    "Gemini",
+    "OpenAIChat",
+    "OpenAIResponses",
+    "Profile",
+    "RetryPolicy",
+    "create",
+    "fallback",
+    "profile",
+]
 
 _CHAT = "yiemagent.providers.openai_chat"
 
@@ -42,10 +55,14 @@ _NAMES = {
     "Gemini": "yiemagent.providers.gemini",
     "OpenAIChat": _CHAT,
     "OpenAIResponses": "yiemagent.providers.openai_responses",
+    "Profile": "yiemagent.providers.profiles",
+    "RetryPolicy": "yiemagent.net.retry",
+    "fallback": "yiemagent.providers.fallbacks",
+    "profile": "yiemagent.providers.profiles",
 }
 
 
-def create(provider: str, model: str, **options: Any) -> StreamFn:
+def create(provider: str, model: str, /, **options: Any) -> StreamFn:
     """Give the provider for a model string "provider:model".
 
     Args:
