@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yiemagent.errors import LlmError, RateLimitError
-from yiemagent.net.retry import GiveUp, Retry, RetryPolicy, parse_retry_after, retryable_status
+from yiemagent.net.retry import (
+    GiveUp,
+    Retry,
+    RetryPolicy,
+    parse_retry_after,
+    parse_should_retry,
+    retryable_status,
+)
 
 NOW = datetime(1994, 11, 6, 8, 49, 34, tzinfo=UTC)
 FAILED = LlmError("no", 503, True)
@@ -51,6 +58,20 @@ def test_parse_retry_after_never_raises(text):
     wait = parse_retry_after({"Retry-After": text, "retry-after-ms": text}, NOW)
 
     assert wait is None or wait >= 0
+
+
+@pytest.mark.parametrize(
+    "headers, expected",
+    [
+        ({"X-Should-Retry": "true"}, True),
+        ({"x-should-retry": " False "}, False),
+        ({"x-should-retry": "maybe"}, None),
+        ({}, None),
+    ],
+)
+def test_parse_should_retry(headers, expected):
+    """A server may say itself whether asking again helps; anything else says nothing."""
+    assert parse_should_retry(headers) is expected
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tests.support.http_server import ScriptedServer, json_answer, sse_answer
+from tests.support.http_server import Answer, ScriptedServer, json_answer, sse_answer
 from yiemagent import AbortSignal, AgentTool, YiemAgent, ask
 from yiemagent.context import LlmContext
 from yiemagent.errors import (
@@ -201,6 +201,29 @@ def test_limits_of_models(model, most):
     assert requests[0].json["max_tokens"] == most
 
 
+class Refusing:
+    """In place of an `HttpClient`: keeps what it is asked with, and asks nobody."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def request(self, *_, **options):
+        self.seen = options
+        raise LlmError("seen")
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("given, seconds", [({}, 600.0), ({"idle_timeout_s": 5.0}, 5.0)])
+def test_idle_limit(given, seconds):
+    """Models that think say nothing for long, so a stream may pause for ten minutes."""
+    client = Refusing()
+    asked(AnthropicMessages(MODEL, api_key="sk-ant-test", client=client, **given))
+
+    assert client.seen["idle_timeout_s"] == seconds
+
+
 def test_native_output():
     """Models that can be held to a schema say so."""
     assert AnthropicMessages(MODEL).native_output
@@ -231,8 +254,7 @@ def test_no_key(monkeypatch):
 
     assert isinstance(last.error, AuthenticationError)
     assert "ANTHROPIC_API_KEY" in last.message.error_message
-    token = AnthropicMessages(MODEL, headers={"Authorization": "Bearer x"})
-    assert token._key(StreamOptions()) is None
+    AnthropicMessages(MODEL, headers={"Authorization": "Bearer x"}).check_key()
     assert "sk-ant-test" not in repr(AnthropicMessages(MODEL, api_key="sk-ant-test"))
 
 
@@ -374,6 +396,22 @@ def test_overload_in_the_stream():
     assert isinstance(told[-1], ErrorEvent)
     assert told[-1].message.text == "The answer"
     assert "too busy now" in told[-1].message.error_message
+
+
+@pytest.mark.parametrize(
+    "kind, asked_again", [("api_error", True), ("invalid_request_error", False)]
+)
+def test_kinds_of_errors_in_the_stream(kind, asked_again):
+    """An error event means what its kind means, whatever it says."""
+    error = {"type": "error", "error": {"type": kind, "message": "An odd thing"}}
+    early = body_of([*events(stop=None)[:1], error])
+    under_another_name = Answer(early, headers=[("Content-Type", "application/json")])
+    for broken in (sse_answer(early), under_another_name):
+        with ScriptedServer(broken, stream("Hi")) as server:
+            told = asked(provider(server))
+
+        assert isinstance(told[-1], DoneEvent) is asked_again
+        assert len(server.requests) == 1 + asked_again
 
 
 def test_refusal():

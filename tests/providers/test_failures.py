@@ -11,7 +11,11 @@ from yiemagent.errors import (
     LlmError,
     RateLimitError,
 )
-from yiemagent.providers.failures import error_from_body, error_from_value
+from yiemagent.providers.failures import error_from_body, error_from_value, is_unknown_model
+
+PROXY_PAGE = b"""<!DOCTYPE html>
+<html><head><title>502 &amp; Co</title><style>b {}</style></head>
+<body><script>x()</script><!-- no --><h1>502 &amp; Co</h1><p>nginx</p></body></html>"""
 
 
 def openai(message, kind=None, code=None):
@@ -27,6 +31,7 @@ def openai(message, kind=None, code=None):
         (openai("no such model"), 404, LlmError, False),
         (openai("slow down"), 429, RateLimitError, True),
         (openai("pay first", "insufficient_quota"), 429, RateLimitError, False),
+        (openai("Insufficient Balance"), 402, RateLimitError, False),
         (openai("sorry"), 500, LlmError, True),
         (openai("busy"), 529, LlmError, True),
         (openai("timed out"), 408, LlmError, True),
@@ -52,15 +57,55 @@ def test_status(body, status, expected, retryable):
 
 
 @pytest.mark.parametrize(
+    ("text", "overflows"),
+    [
+        ("This model's maximum context length is 8192 tokens. However, it's more.", True),
+        ("prompt is too long: 210321 tokens > 200000 maximum", True),
+        ("input length and `max_tokens` exceed context limit: 199000 + 20000 > 200000", True),
+        ("Your input exceeds the context window of this model.", True),
+        ("Context size has been exceeded.", True),
+        ("Range of input length should be [1, 202745]", True),
+        ("Invalid request: Your request exceeded model token limit: 131072", True),
+        ("prompt token count of 140000 exceeds the limit of 128000", True),
+        ("prompt too long; exceeded max context length by 12 tokens", True),
+        ("Trying to keep the first 5000 tokens when context the overflows, with a context length of 4096", True),
+        ("context deadline exceeded", False),
+        ("max_tokens is too large: 99999. This model supports at most 8192 completion tokens.", False),
+        ("Invalid schema for function 'context_window': object schema missing properties.", False),
+        ('unknown field "context_length"', False),
+        ("tool `context_size` is not defined", False),
+    ],
+)  # fmt: skip
+def test_overflow(text, overflows):
+    """A context that is too long is known by what servers say of it, and not by names that a user gave."""
+    error = error_from_body(openai(text), 400)
+
+    assert isinstance(error, ContextOverflowError) is overflows
+
+
+@pytest.mark.parametrize(
     "body, text",
     [
         (b'{"error": "plain words"}', "plain words"),
         (b'{"message": "at the top"}', "at the top"),
         (b'{"detail": [{"msg": "field required"}]}', "field required"),
         (b'[{"error": {"message": "in a list"}}]', "in a list"),
-        (b"<html><body><h1>502 Bad\n Gateway</h1></body></html>", "502 Bad Gateway"),
+        (
+            b"<html><body><h1>502 Bad\n Gateway</h1></body></html>",
+            "502 Bad Gateway; that is a page of a proxy",
+        ),
+        (PROXY_PAGE, "answered 502: 502 & Co nginx; that"),
+        (
+            b"<html><head><title>Down</title></head><body>for a while</body></html>",
+            "answered 502: Down for a while;",
+        ),
+        (b'{"error": {"message": "two\\nlines"}}', "two lines"),
+        (
+            b'{"error": {"message": "Provider returned error", "metadata": {"raw": "the real one"}}}',
+            "Provider returned error (the real one)",
+        ),
         (b'"just text"', "just text"),
-        (b"", "answered 502"),
+        (b"", "answered 502: nothing"),
         (b"\xff", "answered 502"),
         (b"[" * 100_000, "answered 502"),
         (b"x" * 10_000, "…"),
@@ -71,7 +116,8 @@ def test_shapes(body, text):
     error = error_from_body(body, 502)
 
     assert text in str(error)
-    assert len(str(error)) < 2_100
+    assert len(str(error)) < 4_100
+    assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +180,26 @@ def test_a_header_goes_before_the_details():
     body = google(429, "RESOURCE_EXHAUSTED", "m", retry_info("22s"))
 
     assert error_from_body(body, 429, 1000).retry_after_ms == 1000
+
+
+@pytest.mark.parametrize(
+    "status, said, expected",
+    [
+        (404, "The model `gpt-9` does not exist or you do not have access to it.", True),
+        (404, 'model "x" not found, try pulling it first', True),
+        (404, "model: claude-9", True),
+        (404, "models/gemini-9 is not found for API version v1beta", True),
+        (404, "File Not Found", False),
+        (404, "Not Found", False),
+        (400, "x is not a valid model ID", True),
+        (400, "Invalid model: x", True),
+        (400, "model not supported", True),
+        (400, "temperature is not supported", False),
+        (400, "messages: field required", False),
+        (401, "no such model", False),
+        (None, "no such model", False),
+    ],
+)
+def test_unknown_model(status, said, expected):
+    """A server that knows no such model says so in words; a path that is not there says nothing of a model."""
+    assert is_unknown_model(error_from_value({"message": said}, status)) == expected

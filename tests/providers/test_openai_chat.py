@@ -444,7 +444,7 @@ def test_retry(status):
     sse_answer(b'event: error\ndata: {"message": "overloaded"}\n\n'),
     sse_answer(b'data: {"choices": [\n\n'),
     sse_answer(sse({"choices": []})),
-    Answer(b"<html>try again", headers=[("Content-Type", "application/json")]),
+    Answer(b"try again", headers=[("Content-Type", "application/json")]),
     json_answer({"error": {"type": "server_error"}}),
 ])  # fmt: skip
 def test_retry_before_content(answer):

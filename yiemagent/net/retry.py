@@ -17,7 +17,14 @@ import attrs
 from yiemagent.errors import LlmError
 from yiemagent.record import Record
 
-__all__ = ["GiveUp", "Retry", "RetryPolicy", "parse_retry_after", "retryable_status"]
+__all__ = [
+    "GiveUp",
+    "Retry",
+    "RetryPolicy",
+    "parse_retry_after",
+    "parse_should_retry",
+    "retryable_status",
+]
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d+)?")
 
@@ -52,6 +59,15 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> int | None:
     return max(0, round((date - now).total_seconds() * 1000))
 
 
+def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
+    """Read whether a server says that asking again may help; None where it says nothing.
+
+    OpenAI's and Anthropic's servers send `x-should-retry`, which goes before what the status means.
+    """
+    lowered = {name.lower(): value.strip().lower() for name, value in headers.items()}
+    return {"true": True, "false": False}.get(lowered.get("x-should-retry", ""))
+
+
 @attrs.frozen(eq=False, repr=False)
 class Retry(Record):
     """Ask again: this will be retry number `attempt` (1 for the first), after `delay_ms`."""
@@ -72,7 +88,7 @@ class RetryPolicy(Record):
     """How often and how patiently to ask again.
 
     Args:
-        max_retries: how many requests may follow the first.
+        max_retries: how many requests may follow the first; 0 turns retries off.
         base_delay_ms: about the wait before the first retry; each further one doubles it.
         max_backoff_ms: the longest wait of ours where the server names none.
         max_delay_ms: the longest wait that a server may ask for; above it the request fails at once. None: no limit.

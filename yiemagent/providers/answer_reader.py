@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
-from yiemagent.errors import BadResponseError, HttpError
+from yiemagent.errors import BadResponseError, HttpError, LlmError
 from yiemagent.messages import AssistantMessage, StopReason
 from yiemagent.net.http import HttpResponse
-from yiemagent.net.retry import parse_retry_after
+from yiemagent.net.retry import parse_retry_after, parse_should_retry
 from yiemagent.net.sse import SseEvent, SseParser
-from yiemagent.providers.failures import error_from_body, error_from_value
+from yiemagent.providers.failures import error_from_body, error_from_value, page_text
 from yiemagent.streaming import StreamEvent
 
 __all__ = ["Assembler", "WholeAnswer", "check_status", "read_stream", "read_whole"]
@@ -22,6 +22,7 @@ WholeAnswer: TypeAlias = Callable[[Any], Sequence[StreamEvent]]
 
 END_MARK = "[DONE]"
 _MAX_ERROR_BYTES = 1_048_576
+_MAX_SHOWN = 4_000
 
 
 class Assembler(Protocol):
@@ -73,7 +74,11 @@ def check_status(response: HttpResponse) -> None:
             response.status,
         )
     wait_ms = parse_retry_after(response.headers, datetime.now(UTC))
-    raise error_from_body(body, response.status, wait_ms)
+    error = error_from_body(body, response.status, wait_ms)
+    told = parse_should_retry(response.headers)
+    if told is not None and told != error.retryable:
+        error = type(error)(str(error), error.status, told, wait_ms)
+    raise error
 
 
 def read_stream(
@@ -104,6 +109,7 @@ def read_stream(
                 _check_noise(text)
                 continue
             if event.event == "error":
+                take(chunk)  # the API may know more of its errors, and raises then
                 raise error_from_value(chunk)
             events = take(chunk)
             if events:
@@ -113,7 +119,10 @@ def read_stream(
                 response.finish()
                 return answer.end(signalled=True)
     events, ended = _replayed(parser.end(), answer)
-    return [*events, *(answer.end(signalled=True) if ended else _rest(parser, answer, whole))]
+    return [
+        *events,
+        *(answer.end(signalled=True) if ended else _rest(parser, response, answer, whole)),
+    ]
 
 
 def read_whole(
@@ -135,12 +144,9 @@ def read_whole(
             events, ended = _replayed([*parser.feed(body), *parser.end()], answer)
             return [
                 *events,
-                *(answer.end(signalled=True) if ended else _rest(parser, answer, whole)),
+                *(answer.end(signalled=True) if ended else _rest(parser, response, answer, whole)),
             ]
-        text = body[:200].decode("utf-8", "replace").strip()
-        raise BadResponseError(
-            f"the model's server sent no JSON: {text!r}", response.status, True
-        ) from None
+        raise _no_answer(body.decode("utf-8", "replace"), response) from None
     return _of_value(value, whole)
 
 
@@ -161,6 +167,7 @@ def _replayed(events: Sequence[SseEvent], answer: Assembler) -> tuple[list[Strea
             return made, True
         chunk = _json_or_none(event.data)
         if event.event == "error":
+            answer.take(chunk)
             raise error_from_value(event.data if chunk is None else chunk)
         made += answer.take(chunk)
         if answer.is_over:
@@ -168,15 +175,33 @@ def _replayed(events: Sequence[SseEvent], answer: Assembler) -> tuple[list[Strea
     return made, False
 
 
-def _rest(parser: SseParser, answer: Assembler, whole: WholeAnswer) -> Sequence[StreamEvent]:
+def _rest(
+    parser: SseParser, response: HttpResponse, answer: Assembler, whole: WholeAnswer
+) -> Sequence[StreamEvent]:
     """Give what the end of the body amounts to: a break, or a body that was no stream."""
     stray = parser.stray.strip()
     if not stray or answer.has_content:
         return answer.end(signalled=False)
     value = _json_or_none(stray)
     if value is None:
-        raise error_from_value(f"no event stream but {stray[:200]!r}")
+        raise _no_answer(stray, response)
     return _of_value(value, whole)
+
+
+def _no_answer(text: str, response: HttpResponse) -> LlmError:
+    """Give the error for a body that is neither JSON nor a stream; a page of somebody's comes again, words may not."""
+    said = text.strip()
+    if said.startswith("<"):
+        return BadResponseError(
+            f"{response.origin} sent a web page, {page_text(said)[:_MAX_SHOWN]!r}, where an API should answer; check "
+            "base_url, and whether a proxy or a log-in page stands before it",
+            response.status,
+        )
+    return BadResponseError(
+        f"{response.origin} sent neither JSON nor a stream of events: {said[:_MAX_SHOWN]!r}",
+        response.status,
+        True,
+    )
 
 
 def _of_value(value: Any, whole: WholeAnswer) -> Sequence[StreamEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -16,16 +17,21 @@ from yiemagent.errors import (
 )
 from yiemagent.net.retry import retryable_status
 
-__all__ = ["error_from_body", "error_from_value"]
+__all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text"]
 
-_MAX_TEXT = 2_000
+_MAX_TEXT = 4_000
+_UNSHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
-    r"|prompt is too long|input is too long|too many (input )?tokens|exceeds? (the (available )?)?context"
-    r"|exceeds the maximum number of tokens"
+    r"|(prompt|input) (is )?too long|too many (input )?tokens|exceeds? (the (available )?)?context"
+    r"|exceeds the maximum number of tokens|exceeded (the )?model token limit"
+    r"|token count of \d+ exceeds|range of input length"
     r"|reduce the length of the (messages|prompt)",
     re.IGNORECASE,
 )
+# Names that a user gave: a tool called context_window says nothing of the context.
+_NAMES = re.compile(r"""(['"`])[\w.:/-]+\1""")
 _NO_CREDIT = re.compile(
     r"insufficient_quota|billing|insufficient[ _](credits?|balance|funds)", re.IGNORECASE
 )
@@ -34,6 +40,12 @@ _KEY_TROUBLE = re.compile(
 )
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 _RATE = re.compile(r"rate[_ ]?limit", re.IGNORECASE)
+_MODEL = re.compile(r"\bmodels?\b|model_not_found", re.IGNORECASE)
+_UNKNOWN_MODEL = re.compile(
+    r"\bmodel\b.{0,200}?\b(not (be )?found|not exist|not (a )?valid|not supported|not available|unknown|invalid)\b"
+    r"|\b(unknown|invalid|no such|unsupported|not a valid) model\b|model_not_found|\binvalid_model\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _SERVER_TROUBLE = re.compile(
     r"server_error|internal|overloaded|unavailable|timeout|temporar|try again", re.IGNORECASE
 )
@@ -50,8 +62,32 @@ def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None)
         value = value[0]
     if isinstance(value, Mapping):
         return error_from_value(value, status, retry_after_ms)
-    said = " ".join(re.sub(r"<[^>]*>", " ", text).split())
-    return error_from_value({"message": said}, status, retry_after_ms)
+    is_page = text.lstrip().startswith("<")
+    said = page_text(text) if is_page else text
+    error = error_from_value({"message": said or "nothing"}, status, retry_after_ms)
+    if not is_page or status < 500:
+        return error
+    why = (
+        f"{error}; that is a page of a proxy or gateway on the way, which may be down or overloaded"
+    )
+    return type(error)(why, status, error.retryable, error.retry_after_ms)
+
+
+def page_text(page: str) -> str:
+    """Give what a web page says, as one line."""
+    title = _TITLE.search(page)
+    shown = re.sub(r"<[^>]*>", " ", _UNSHOWN.sub(" ", page))
+    words = " ".join(html.unescape(shown).split())
+    named = " ".join(html.unescape(title[1]).split()) if title else ""
+    return words if words.startswith(named) else f"{named} {words}".strip()
+
+
+def is_unknown_model(error: LlmError) -> bool:
+    """Whether a server refused a request because it knows no model of the name."""
+    said = str(error).partition(": ")[2]
+    if error.status == 404:
+        return _MODEL.search(said) is not None
+    return error.status in {400, 422} and _UNKNOWN_MODEL.search(said) is not None
 
 
 def error_from_value(
@@ -75,11 +111,11 @@ def error_from_value(
     text = (
         f"the model's server answered {status}: {said}" if status else f"the model's server: {said}"
     )
-    if status not in {401, 403, 429} and _OVERFLOW.search(words):
+    if status not in {401, 403, 429} and _OVERFLOW.search(_NAMES.sub("", words)):
         return ContextOverflowError(text, status)
     if status in {401, 403} or _KEY_TROUBLE.search(f"{kind} {code}"):
         return AuthenticationError(text, status)
-    if _NO_CREDIT.search(f"{kind} {code}"):
+    if status == 402 or _NO_CREDIT.search(f"{kind} {code}"):
         return RateLimitError(text, status)
     if status == 429 or _RATE.search(f"{kind} {code}"):
         return RateLimitError(text, status, True, retry_after_ms)
@@ -120,4 +156,8 @@ def _text(fields: Mapping[str, Any], whole: Any) -> str:
     if not message:
         message = whole if isinstance(whole, str) and whole else json.dumps(whole, default=str)
     text = message if isinstance(message, str) else json.dumps(message, default=str)
+    raw = fields.get("metadata")
+    if isinstance(raw, Mapping) and isinstance(raw.get("raw"), str):  # what stands behind a router
+        text = f"{text} ({raw['raw']})"
+    text = " ".join(text.split())
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

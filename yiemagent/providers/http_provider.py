@@ -10,8 +10,8 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, overload
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, overload
 from urllib.parse import urlsplit
 
 import attrs
@@ -35,17 +35,27 @@ from yiemagent.net.exchange import origin_of
 from yiemagent.net.http import HttpClient
 from yiemagent.net.rate_gate import gate_id, rate_gates
 from yiemagent.net.retry import GiveUp, RetryPolicy
+from yiemagent.providers.advice import Asked, advised, without_secrets
 from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
 from yiemagent.providers.body_encoder import BodyEncoder
 from yiemagent.providers.chat_request import read_request
+from yiemagent.providers.notices import gate_notice, retry_notice
 from yiemagent.record import Record
-from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, StreamNoticeEvent
+from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
-__all__ = ["Endpoint", "HttpProvider", "first_set"]
+__all__ = ["Endpoint", "HttpProvider", "answer_of", "first_set"]
 
 logger = logging.getLogger("yiemagent.providers.http_provider")
 
 _SPREAD_MS = 1_000
+_SECRET_WORDS = ("auth", "cookie", "key", "secret", "token")
+
+
+class _Key(NamedTuple):
+    """A key and where it came from, in words."""
+
+    key: str | None = None
+    source: str | None = None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -149,7 +159,7 @@ class HttpProvider:
         Raises:
             AuthenticationError: there is none, though the server wants one; the text names the variable to set.
         """
-        self._key(StreamOptions())
+        self._found_key(StreamOptions())
 
     def close(self) -> None:
         """Close the kept connections; it can still be asked and opens new ones."""
@@ -213,17 +223,18 @@ class HttpProvider:
         context, options, signal = given
         return self._answer(lambda: self._body(context, options), options, signal)
 
-    def _complete(self, request: Mapping[str, Any]) -> AssistantMessage:
+    def stream_request(
+        self, request: Mapping[str, Any], signal: AbortSignal | None = None
+    ) -> Iterator[StreamEvent]:
+        """Stream the answer to a request dict, in the OpenAI chat form or in the API's own."""
         if not isinstance(request, Mapping):
             raise TypeError(f"give a request dict, or context, options and signal, not {request!r}")
         options = StreamOptions(model=request.get("model"))
-        signal = AbortSignal()
-        for event in self._answer(lambda: self._body_of_request(request), options, signal):
-            if isinstance(event, DoneEvent):
-                return event.message
-            if isinstance(event, ErrorEvent):
-                raise event.error or BadResponseError(event.message.error_message or "")
-        raise AssertionError  # a stream ends with Done or Error
+        signal = signal or AbortSignal()
+        return self._answer(lambda: self._body_of_request(request), options, signal)
+
+    def _complete(self, request: Mapping[str, Any]) -> AssistantMessage:
+        return answer_of(self.stream_request(request))
 
     # -- one answer, over as many requests as it takes ---------------------------------------------------------------
 
@@ -231,32 +242,40 @@ class HttpProvider:
         self, make_body: Callable[[], dict[str, Any]], options: StreamOptions, signal: AbortSignal
     ) -> Iterator[StreamEvent]:
         model = self._model_of(options)
-        key: str | None = None
+        sent = _Key()
         for retries in itertools.count():
             answer = self._assembler(model)
             try:
-                key = yield from self._admitted(options, signal)
-                yield from self._ask(self._with_extra(make_body()), key, answer, options, signal)
+                sent = yield from self._admitted(options, signal)
+                yield from self._ask(
+                    self._with_extra(make_body()), sent.key, answer, options, signal
+                )
             except Exception as error:  # a stream never raises, whatever a hook or we do wrong
                 failure = _as_ours(error)
             else:
                 return
-            if isinstance(failure, LlmError) and not answer.has_content:
+            if isinstance(failure, LlmError):
                 policy = self._policy(options)
-                self._let_others_wait(failure, policy, key)
-                decision = policy.decide(failure, retries)
+                self._let_others_wait(failure, policy, sent.key)
+                decision = GiveUp() if answer.has_content else policy.decide(failure, retries)
                 if not isinstance(decision, GiveUp):
-                    yield _notice(failure, decision.attempt, decision.delay_ms)
+                    yield retry_notice(failure, decision.attempt, decision.delay_ms)
                     signal.wait(decision.delay_ms / 1000)
                     continue
-                if decision.reason:
-                    failure = _like(failure, f"{failure}; {decision.reason}")
+                failure = self._explained(failure, model, sent.source, decision.reason)
             yield _error_event(answer, failure)
             return
 
+    def _explained(
+        self, failure: LlmError, model: str, key_source: str | None, reason: str
+    ) -> LlmError:
+        variables = () if self._takes_environment_key else self.endpoint.key_variables
+        failure = advised(failure, Asked(self._base_url, model, key_source, variables))
+        return _like(failure, f"{failure}; {reason}") if reason else failure
+
     def _admitted(
         self, options: StreamOptions, signal: AbortSignal
-    ) -> Generator[StreamEvent, None, str | None]:
+    ) -> Generator[StreamEvent, None, _Key]:
         """Wait where the server asked for time, and return the key to ask with.
 
         Who does not want to ask again does not wait here either.
@@ -264,16 +283,16 @@ class HttpProvider:
         policy = self._policy(options)
         while True:
             signal.raise_if_aborted()
-            key = self._key(options)
-            remaining_ms = rate_gates.remaining_ms(gate_id(self._origin, key))
+            found = self._found_key(options)
+            remaining_ms = rate_gates.remaining_ms(gate_id(self._origin, found.key))
             if not remaining_ms or not policy.max_retries:
-                return key
+                return found
             limit_ms = policy.max_delay_ms
             if limit_ms is not None and remaining_ms > limit_ms:
                 raise RateLimitError(_too_long(self._host, remaining_ms, limit_ms))
             # Spread, so that not all who waited ask in the same moment.
             delay_ms = remaining_ms + round(min(remaining_ms / 10, _SPREAD_MS) * policy.chance())
-            yield _gate_notice(self._host, delay_ms)
+            yield gate_notice(self._host, delay_ms)
             signal.wait(delay_ms / 1000)
 
     def _let_others_wait(self, failure: LlmError, policy: RetryPolicy, key: str | None) -> None:
@@ -328,7 +347,7 @@ class HttpProvider:
                 else:
                     last = read_whole(response, answer, self._last_events(options))
         except (HttpError, LlmError) as error:
-            failure = _without_key(error, key)
+            failure = without_secrets(_as_llm_error(error), self._secrets(key))
             # A traceback shows the cause, so one that repeats the key is left out.
             raise failure from (error if str(error) == str(failure) else None)
         _raise_what_may_pass(last, answer)
@@ -350,25 +369,38 @@ class HttpProvider:
 
     # -- headers and the key -----------------------------------------------------------------------------------------
 
-    def _key(self, options: StreamOptions) -> str | None:
+    def _found_key(self, options: StreamOptions) -> _Key:
         """Give the key: the one given, else what the hook says, else the environment's."""
         key = self._api_key() if callable(self._api_key) else self._api_key
-        if not key and options.get_api_key is not None:
-            key = options.get_api_key(self.provider)
-        if not key and self._takes_environment_key:
-            key = first_set(self.endpoint.key_variables)
         if key:
-            return key.strip()
-        if self._own_server and self.endpoint.needs_key and not self._headers_carry_key():
-            variables = " or ".join(self.endpoint.key_variables)
+            return _Key(key.strip(), "api_key")
+        if options.get_api_key is not None and (key := options.get_api_key(self.provider)):
+            return _Key(key.strip(), "get_api_key")
+        variables = self.endpoint.key_variables if self._takes_environment_key else ()
+        for name in variables:
+            if key := os.environ.get(name):
+                return _Key(key.strip(), name)
+        if self._headers_carry_key():
+            return _Key(None, "headers")
+        if self._own_server and self.endpoint.needs_key:
+            names = " or ".join(self.endpoint.key_variables)
             raise AuthenticationError(
-                f"there is no API key for {self.provider}: set {variables}, or give one as api_key"
+                f"there is no API key for {self.provider}: set {names}, or give one as api_key"
             )
-        return None
+        return _Key()
 
     def _headers_carry_key(self) -> bool:
         names = {name.lower() for name in self._key_headers("")} | {"authorization"}
         return any(name.lower() in names for name in self._headers)
+
+    def _secrets(self, key: str | None) -> tuple[str, ...]:
+        """Give what no text may show: the key, and what the given headers carry, with and without its scheme."""
+        values = [
+            value
+            for name, value in self._headers.items()
+            if any(word in name.lower() for word in _SECRET_WORDS)
+        ]
+        return (key or "", *values, *[value.rpartition(" ")[2] for value in values])
 
     def _request_headers(self, key: str | None, body: Mapping[str, Any]) -> dict[str, str]:
         headers = {
@@ -382,6 +414,20 @@ class HttpProvider:
         theirs = {name.lower() for name in self._headers}
         ours = {name: value for name, value in headers.items() if name.lower() not in theirs}
         return {**ours, **self._headers}
+
+
+def answer_of(events: Iterable[StreamEvent]) -> AssistantMessage:
+    """Give the message of a stream's Done.
+
+    Raises:
+        Exception: what the stream's Error tells of.
+    """
+    for event in events:
+        if isinstance(event, DoneEvent):
+            return event.message
+        if isinstance(event, ErrorEvent):
+            raise event.error or BadResponseError(event.message.error_message or "no answer")
+    raise BadResponseError("the stream ended without an answer")
 
 
 def first_set(variables: Sequence[str]) -> str | None:
@@ -412,43 +458,20 @@ def _as_ours(error: Exception) -> Exception:
     return error
 
 
-def _without_key(error: HttpError | LlmError, key: str | None) -> LlmError:
-    """Give the model's error for a failure, its text without the key, which some servers repeat."""
-    text = str(error).replace(key, "…") if key else str(error)
+def _as_llm_error(error: HttpError | LlmError) -> LlmError:
     if isinstance(error, HttpError):
-        return LlmConnectionError(text, error.status, error.retryable)
-    return _like(error, text)
+        return LlmConnectionError(str(error), error.status, error.retryable)
+    return error
 
 
 def _like(error: LlmError, text: str) -> LlmError:
     return type(error)(text, error.status, error.retryable, error.retry_after_ms)
 
 
-def _notice(failure: LlmError, attempt: int, delay_ms: int) -> StreamNoticeEvent:
-    return StreamNoticeEvent(
-        "retry_scheduled",
-        f"retry {attempt} in {delay_ms / 1000:.3g} s: {failure}",
-        {
-            "attempt": attempt,
-            "delay_ms": delay_ms,
-            "reason": str(failure),
-            "status": failure.status,
-        },
-    )
-
-
 def _too_long(host: str, wait_ms: int, limit_ms: int) -> str:
     wait, limit = wait_ms / 1000, limit_ms / 1000
     return (
         f"{host} asks all who use this key to wait {wait:.3g} s more; the limit is {limit:.15g} s"
-    )
-
-
-def _gate_notice(host: str, delay_ms: int) -> StreamNoticeEvent:
-    return StreamNoticeEvent(
-        "rate_gate",
-        f"waiting {delay_ms / 1000:.3g} s: {host} asked for that after another request with this key",
-        {"delay_ms": delay_ms, "host": host},
     )
 
 

@@ -1,0 +1,205 @@
+"""What a person reads when a model can't be asked: one line that says what to check, and no key."""
+
+import socket
+
+import pytest
+
+from tests.support.certificate import CERTFILE, KEYFILE
+from tests.support.http_server import Answer, ScriptedServer, json_answer, sse, sse_answer
+from yiemagent.abort import AbortSignal
+from yiemagent.context import LlmContext
+from yiemagent.errors import AuthenticationError, BadResponseError, LlmConnectionError, LlmError
+from yiemagent.llm import StreamOptions
+from yiemagent.messages import UserMessage
+from yiemagent.net.http import HttpClient
+from yiemagent.net.retry import RetryPolicy
+from yiemagent.providers import OpenAIChat
+from yiemagent.streaming import ErrorEvent
+
+KEY = "sk-" + "secret" * 8
+NEVER = RetryPolicy(max_retries=0)
+PAGE = "<!DOCTYPE html><html><head><title>Welcome</title></head><body><p>Log in</p></body></html>"
+HTML = [("Content-Type", "text/html")]
+
+
+def failure_of(base_url, stream=True, **options):
+    options = {"api_key": KEY, "retry": NEVER, **options}
+    provider = OpenAIChat("gpt-9", base_url=base_url, stream=stream, **options)
+    *_, last = provider(LlmContext("", [UserMessage("hi")]), StreamOptions(), AbortSignal())
+    provider.close()
+    assert isinstance(last, ErrorEvent)
+    line = last.message.error_message
+    assert line == str(last.error)
+    assert "\n" not in line and len(line) < 4_400
+    assert KEY not in line and KEY not in repr(last)
+    return last.error
+
+
+def asked(answer, **options):
+    with ScriptedServer(answer) as server:
+        return failure_of(f"{server.url}/v1", **options)
+
+
+def error(message, **more):
+    return {"error": {"message": message, **more}}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_wrong_key(stream):
+    """A wrong key: where it came from, and the server's words without the key that it repeats."""
+    said = f"Incorrect API key provided: {KEY}."
+    failure = asked(json_answer(error(said), status=401), stream=stream)
+
+    assert isinstance(failure, AuthenticationError)
+    assert str(failure) == (
+        "the model's server answered 401: Incorrect API key provided: ….; check the key (api_key) and what it may do"
+    )
+
+
+def test_wrong_key_of_the_environment(monkeypatch):
+    """A wrong key from the environment: the variable's name."""
+    with ScriptedServer(json_answer(error("no"), status=403)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+        assert "check the key (OPENAI_API_KEY)" in str(failure_of(None, api_key=None))
+
+
+def test_no_key(monkeypatch):
+    """No key where another server wants one: that none was sent, and why not that of the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    failure = asked(json_answer(error("who are you?"), status=401), api_key=None)
+
+    assert "who are you?; no key was sent; give one as api_key" in str(failure)
+    assert "OPENAI_API_KEY is sent only to" in str(failure)
+
+
+def test_secret_of_a_header():
+    """What the user's own headers carry is not shown either."""
+    headers = {"Authorization": f"Bearer {KEY}", "X-Team": "blue"}
+    failure = asked(json_answer(error(f"{KEY} of blue"), status=401), headers=headers, api_key=None)
+
+    assert "… of blue; check the key (headers)" in str(failure)
+
+
+def test_key_that_is_cut():
+    """A key of which only the beginning is left, where a long message was cut, is not shown either."""
+    failure = asked(json_answer(error("x" * 3_980 + KEY), status=400))
+
+    assert KEY[:10] not in str(failure)
+    assert str(failure).endswith("x…")
+
+
+@pytest.mark.parametrize(
+    "status, said",
+    [(404, "The model `gpt-9` does not exist"), (400, "gpt-9 is not a valid model ID")],
+)
+def test_unknown_model(status, said):
+    """An unknown model: the server's words, and the name that was asked for."""
+    failure = asked(json_answer(error(said), status=status))
+
+    assert str(failure) == (
+        f"the model's server answered {status}: {said}; check the model's name, 'gpt-9'"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        json_answer({"detail": "Not Found"}, status=404),
+        Answer(b"404 page not found", status=404),
+        Answer(PAGE.encode(), status=404, headers=HTML),
+        Answer(b"", status=405),
+        json_answer({"error": "Unexpected endpoint or method. (POST /chat/completions)"}),
+    ],
+)
+def test_wrong_base_url(answer):
+    """A wrong base URL: where was asked."""
+    with ScriptedServer(answer) as server:
+        failure = failure_of(f"{server.url}/api?key=hidden")
+
+        assert f"check base_url, '{server.url}/api'" in str(failure)
+        assert "hidden" not in str(failure)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("headers", [HTML, [("Content-Type", "application/json")], []])
+def test_page_instead_of_json(stream, headers):
+    """A web page with a good status: its words, and what may stand before the API; it is not asked for again."""
+    answer = Answer(PAGE.encode(), headers=headers)
+    failure = asked(answer, stream=stream, retry=RetryPolicy(base_delay_ms=1))
+
+    assert isinstance(failure, BadResponseError)
+    assert "sent a web page, 'Welcome Log in', where an API should answer; check base_url" in str(
+        failure
+    )
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_page_of_a_proxy(status):
+    """A proxy's page: its words, whose it is, and how often was asked."""
+    body = f"<html><head><title>{status} Bad</title></head><body><h1>{status} Bad</h1>nginx</body></html>"
+    failure = asked(
+        Answer(body.encode(), status=status, headers=HTML),
+        retry=RetryPolicy(base_delay_ms=1, max_retries=1),
+    )
+
+    assert failure.status == status
+    assert str(failure) == (
+        f"the model's server answered {status}: {status} Bad nginx; that is a page of a proxy or gateway on the way, "
+        "which may be down or overloaded; gave up after 2 requests"
+    )
+
+
+def test_certificate():
+    """A certificate that nobody vouches for: whose it is, why, and what may be set."""
+    with ScriptedServer(sse_answer(sse()), tls=(CERTFILE, KEYFILE)) as server:
+        client = HttpClient(environ={})
+        failure = failure_of(f"https://localhost:{server.port}/v1", client=client)
+
+        assert isinstance(failure, LlmConnectionError)
+        assert str(failure) == (
+            f"the certificate of https://localhost:{server.port} is not trusted: self-signed certificate; "
+            "SSL_CERT_FILE may name a file of certificates to trust"
+        )
+
+
+def test_nobody_listens():
+    """A server that is not there: where it was looked for."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    failure = failure_of(f"{url}/v1")
+
+    assert isinstance(failure, LlmConnectionError)
+    assert str(failure) == (
+        f"no connection to {url}: Connection refused; check base_url, '{url}/v1', and that the server is running"
+    )
+
+
+def test_tls_where_none_is_spoken():
+    """An https address of a server that speaks plain http: where was asked."""
+    with ScriptedServer(sse_answer(sse())) as server:
+        url = f"https://127.0.0.1:{server.port}"
+
+        assert f"check base_url, '{url}/v1'" in str(failure_of(f"{url}/v1"))
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_long_message(status):
+    """A server's own message is shown up to 4,000 characters, on one line."""
+    failure = asked(json_answer(error("word\n" * 2_000), status=status))
+
+    assert type(failure) is LlmError
+    assert str(failure).startswith(f"the model's server answered {status}: word word word")
+    assert 4_000 < len(str(failure)) < 4_100
+
+
+@pytest.mark.parametrize("told, requests", [("true", 2), ("false", 1)])
+def test_server_that_says_whether_to_ask_again(told, requests):
+    """What the server says of asking again goes before what its status means."""
+    status = 400 if told == "true" else 503
+    answer = json_answer(error("hm"), status=status, headers=[("x-should-retry", told)])
+    with ScriptedServer(answer) as server:
+        failure_of(server.url, retry=RetryPolicy(base_delay_ms=1, max_retries=1))
+
+        assert len(server.requests) == requests
