@@ -14,16 +14,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from figures import Figure, report
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -31,27 +32,6 @@ PEERS = ("llm", "smolagents", "pydantic_ai", "openai_agents", "strands", "langgr
 PROVIDER = "from yiemagent.providers import OpenAIChat"
 NAMES = "from yiemagent import YiemAgent, ToolStore, load_tools, run_agent, take_response"
 TIME_LIMIT_S = 120
-
-
-class Figure(NamedTuple):
-    """A figure beside its bound."""
-
-    what: str
-    value: float
-    bound: float
-    unit: str = ""
-    note: str = ""
-    at_least: bool = False
-
-    @property
-    def holds(self) -> bool:
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
-
-    def row(self) -> str:
-        sign = "≥" if self.at_least else "≤"
-        mark = "ok" if self.holds else "FALLS SHORT"
-        shown = f"{self.value:,.4g}{self.unit}"
-        return f"{self.what:<62} {shown:>12} {sign} {self.bound:g}{self.unit:<4} {mark:<12} {self.note}"
 
 
 # --- processes
@@ -315,11 +295,6 @@ def main() -> int:
     )
     chosen = parser.parse_args()
     rounds = 5 if chosen.quick else 15
-    begun = time.monotonic()
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
-    )
-    figures: list[Figure] = []
     resting = start(
         "idle", "yiemagent", sys.executable, agents=100, seconds=10, rounds=1, warm=False
     )
@@ -334,16 +309,10 @@ def main() -> int:
             start_up(rounds, url),
             idle(resting),
         )
-        for part in parts:
-            for figure in part:
-                figures.append(figure)
-                print(figure.row(), flush=True)
+        code = report(itertools.chain.from_iterable(parts))
         if chosen.peers is not None:
             compare(chosen.peers, url)
-    short = [figure for figure in figures if not figure.holds]
-    took = time.monotonic() - begun
-    print(f"{len(figures) - len(short)} of {len(figures)} figures hold their bounds; {took:.0f} s")
-    return 1 if short else 0
+    return code
 
 
 if __name__ == "__main__":

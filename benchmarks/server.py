@@ -1,11 +1,11 @@
-"""A local OpenAI chat-completions endpoint that costs the client nothing to wait for.
+"""A local endpoint of every API that a provider speaks, which costs the client nothing to wait for.
 
 A response is rendered before its first byte goes out, and kept; every event is an HTTP chunk of its own, as the real
 services send them. The model's name says what comes back:
 
     text-N       N text deltas
     tool-N       one call of the tool `write`, its arguments in N deltas; after its result a short text
-    loop-N-NAME  a call of the tool NAME until the request holds N results, then the final text
+    loop-N-NAME  a call of the tool NAME until the request holds N results, then the final text (OpenAI chat alone)
 
 `python server.py` prints its port and serves until its standard input closes.
 """
@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import wires
 import workload
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
@@ -79,7 +80,12 @@ def _results(messages: list[dict[str, Any]]) -> int:
     return tools or sum(text.count("Observation:") for text in said)
 
 
-def answer(request: dict[str, Any]) -> bytes:
+def answer(path: str, request: dict[str, Any]) -> bytes:
+    api = wires.api_of(path)
+    if api != "openai-chat":
+        model = request.get("model") or path.rpartition("/")[2].partition(":")[0]
+        wanted, count = model.split("-")
+        return _streamed(api, wanted, int(count))
     kind, number, *tool = request["model"].rpartition("/")[2].split("-")
     name = tool[0] if tool else ""
     n, done = int(number), _results(request.get("messages") or [])
@@ -93,17 +99,23 @@ def answer(request: dict[str, Any]) -> bytes:
     return _body(kind, n, name, usage=usage)
 
 
+@functools.lru_cache(maxsize=256)
+def _streamed(api: str, kind: str, n: int) -> bytes:
+    return wires.render(wires.WIRES[api], kind, n)
+
+
 class Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
 
     def handle(self) -> None:
-        while self.rfile.readline().strip():
+        while first := self.rfile.readline().strip():
             length = 0
             while (line := self.rfile.readline()).strip():
                 name, _, value = line.partition(b":")
                 if name.lower() == b"content-length":
                     length = int(value)
-            body = memoryview(answer(json.loads(self.rfile.read(length))))
+            path = first.split(b" ")[1].decode()
+            body = memoryview(answer(path, json.loads(self.rfile.read(length))))
             self.wfile.write(HEAD)
             for start in range(0, len(body), BLOCK_BYTES):
                 self.connection.sendall(body[start : start + BLOCK_BYTES])

@@ -159,6 +159,37 @@ def stream(adapter: ModuleType, url: str, mode: str, chunks: int) -> dict[str, f
     return {"chunks_s": chunks / clock.wall_s, "cpu_us_chunk": clock.cpu_s / chunks * 1e6}
 
 
+def wire(adapter: ModuleType, url: str, api: str, chunks: int) -> dict[str, float]:
+    """A streamed text of so many chunks, over any API."""
+    go = adapter.reader(url, api, f"text-{chunks}")
+    with Clock() as clock:
+        seen = go()
+    expect(seen, chunks * workload.CHARS_PER_TOKEN, "characters")
+    return {"chunks_s": chunks / clock.wall_s, "cpu_us_chunk": clock.cpu_s / chunks * 1e6}
+
+
+def arguments(adapter: ModuleType, url: str, api: str, few: int, many: int) -> dict[str, float]:
+    """A chunk of arguments among many to one among few; what an answer of one chunk costs is taken off both."""
+    clocks: dict[int, list[float]] = {1: [], few: [], many: []}
+    for _ in range(5):  # in turns, so that a drift of the machine meets all three
+        for chunks, seconds in clocks.items():
+            seconds.append(_asked(adapter, url, api, chunks, max(1, many // max(chunks, 50))))
+    once, *both = [statistics.median(seconds) for seconds in clocks.values()]
+    few_us, many_us = [(s - once) / n * 1e6 for s, n in zip(both, (few, many), strict=True)]
+    return {"ratio": many_us / few_us, "few_us": few_us, "many_us": many_us}
+
+
+def _asked(adapter: ModuleType, url: str, api: str, chunks: int, times: int) -> float:
+    """CPU seconds of one answer whose call's arguments come in so many chunks."""
+    go = adapter.asker(url, api, f"tool-{chunks}")
+    [call] = go().tool_calls
+    expect(len(call.arguments["content"]), workload.written_length(chunks), "characters")
+    with Clock() as clock:
+        for _ in range(times):
+            go()
+    return clock.cpu_s / times
+
+
 def http(adapter: ModuleType, url: str, turns: int, tools: int = 1) -> dict[str, float]:
     """Turns through the real client and a local server, streamed."""
     offered = tools_of(tools)
@@ -206,7 +237,12 @@ def wakeup(adapter: ModuleType, messages: int) -> dict[str, float]:
     return {"ms": statistics.median(waits) * 1e3}
 
 
-SCENARIOS = {f.__name__: f for f in (loop, growth, tools, batch, crowd, stream, http, idle, wakeup)}
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        loop, growth, tools, batch, crowd, stream, wire, arguments, http, idle, wakeup,
+    )
+}  # fmt: skip
 
 
 def measure(name: str, adapters: list[str], rounds: int, *, warm: bool, **params: Any) -> Any:

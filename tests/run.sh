@@ -1,7 +1,7 @@
 #!/bin/sh
 # What CI runs, from a fresh clone: sets up an environment of its own (.venv-test), checks, measures and tests.
-# Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmark is
-# printed and does not count. Options are handed to pytest.
+# Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmarks
+# are printed and do not count. Options are handed to pytest.
 cd "$(dirname "$0")/.." || exit 2
 environment=.venv-test
 failed=""
@@ -31,8 +31,11 @@ step model "$bin/yiemagent" local pull
 step lint "$bin/ruff" check .
 step format "$bin/ruff" format --check .
 step types "$bin/mypy" yiemagent tools tests/typing_user.py
-printf '\n== benchmark (printed, not counted)\n'
-"$bin/python" benchmarks/run.py --quick || printf 'a figure falls short of its bound\n'
+printf '\n== benchmarks (printed, not counted)\n'
+for measured in run stream abort; do
+    printf '%s\n' "-- $measured"
+    "$bin/python" "benchmarks/$measured.py" --quick || printf 'a figure falls short of its bound\n'
+done
 step tests "$bin/python" -m pytest --cov --cov-report=term "$@"
 
 if [ -n "$failed" ]; then

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
+_FIGURES = runpy.run_path(str(BENCHMARKS / "figures.py"))
+Figure, report = _FIGURES["Figure"], _FIGURES["report"]
+WIRES = ("openai-chat", "anthropic-messages", "openai-responses", "gemini")
 
 
 def worker(scenario, adapters, **params):
@@ -62,6 +66,54 @@ def test_streams_are_read_by_all_three(url, mode):
     found = worker("stream", "floor,bare_loop,yiemagent", url=url, mode=mode, chunks=20)
 
     assert sorted(found) == ["bare_loop", "floor", "yiemagent"]
+
+
+@pytest.mark.parametrize("api", WIRES)
+def test_streams_of_every_api_are_read_by_all_three(url, api):
+    """The floor, the bare loop and an agent read the same characters out of each API's stream."""
+    adapters = "floor,bare_loop,yiemagent"
+    found = worker("wire", adapters, url=url.removesuffix("/v1"), api=api, chunks=20)
+
+    assert sorted(found) == ["bare_loop", "floor", "yiemagent"]
+
+
+@pytest.mark.parametrize("api", WIRES[:3])  # Gemini sends arguments whole
+def test_arguments_of_every_api_are_read(url, api):
+    """Each provider puts the arguments together that the server cut."""
+    found = worker("arguments", "yiemagent", url=url.removesuffix("/v1"), api=api, few=5, many=10)
+
+    assert sorted(found["yiemagent"]) == ["few_us", "many_us", "ratio"]
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "figures"),
+    [("stream.py", ["--rounds", "1", "--chunks", "50"], 11), ("abort.py", ["--quick", "--tries", "1"], 30)],
+)  # fmt: skip
+def test_a_benchmark_prints_each_figure_beside_its_bound(program, options, figures):
+    """Every figure is a line with its bound, and the exit code says whether one falls short."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / program), *options],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    rows = [line for line in done.stdout.splitlines() if " ≥ " in line or " ≤ " in line]
+
+    assert done.stderr == ""
+    assert len(rows) == figures
+    assert done.returncode == (1 if "FALLS SHORT" in done.stdout else 0)
+
+
+def test_a_figure_that_falls_short_ends_with_one(capsys):
+    """The report of a benchmark counts the figures that hold, and tells by its exit code."""
+    good, bad = Figure("a", 1, 2, "x"), Figure("b", 1, 2, "x", at_least=True)
+
+    assert report([good]) == 0
+    assert report([good, bad]) == 1
+    out = capsys.readouterr().out
+    assert "1 of 2 figures hold their bounds" in out
+    assert out.count("FALLS SHORT") == 1
 
 
 def test_turns_go_over_http(url):

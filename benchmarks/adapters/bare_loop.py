@@ -10,7 +10,7 @@ READ_BYTES = 65_536
 
 
 def lines(session, url, body):
-    with session.post(f"{url}/chat/completions", json=body, stream=True) as response:
+    with session.post(url, json=body, stream=True) as response:
         rest = b""
         while data := response.raw.read1(READ_BYTES, decode_content=True):
             *whole, rest = (rest + data).split(b"\n")
@@ -18,3 +18,4 @@ def lines(session, url, body):
 
 
 client = functools.partial(floor.client, lines=lines)
+reader = functools.partial(floor.reader, lines=lines)

@@ -10,6 +10,7 @@ import json
 import threading
 
 import jsonschema
+import wires
 import workload
 
 IMPORT = "import jsonschema, requests; jsonschema.Draft202012Validator"
@@ -72,16 +73,36 @@ def run(agent):
     return agent.run(workload.PROMPT)
 
 
+def session():
+    import requests
+
+    made = requests.Session()
+    made.trust_env = False
+    return made
+
+
 def lines(session, url, body):
-    with session.post(f"{url}/chat/completions", json=body, stream=True) as response:
+    with session.post(url, json=body, stream=True) as response:
         yield from response.iter_lines()
 
 
-def client(url, model, tools, lines=lines):
-    import requests
+def reader(url, api, model, lines=lines):
+    """Read a stream of text of any API, and count its characters."""
+    kept, wire = session(), wires.WIRES[api]
+    address, body = url + wire.path.format(model=model), {"model": model, "stream": True}
 
-    session = requests.Session()
-    session.trust_env = False
+    def go():
+        seen = 0
+        for line in lines(kept, address, body):
+            if line.startswith(b"data: ") and line != b"data: [DONE]":
+                seen += len(wire.text(json.loads(line[6:])))
+        return seen
+
+    return go
+
+
+def client(url, model, tools, lines=lines):
+    kept = session()
     agent = Agent(None, tools)
     specs = [
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.schema}}
@@ -91,7 +112,7 @@ def client(url, model, tools, lines=lines):
     def ask(messages, seen):
         pieces, call_id, name = [], None, None
         body = {"model": model, "messages": messages, "stream": True, "tools": specs}
-        for line in lines(session, url, body):
+        for line in lines(kept, f"{url}/chat/completions", body):
             if not line.startswith(b"data: "):
                 continue
             data = line[6:]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+
+import wires
 import workload
 
 from yiemagent import AgentTool, YiemAgent, run_agent, stop_agent, take_response
+from yiemagent.abort import AbortSignal
+from yiemagent.context import LlmContext
 from yiemagent.events import MessageUpdateEvent
-from yiemagent.messages import AssistantMessage, ToolCall
+from yiemagent.llm import StreamOptions
+from yiemagent.messages import AssistantMessage, ToolCall, UserMessage
 from yiemagent.streaming import DoneEvent, TextDeltaEvent
 
 IMPORT = "from yiemagent import YiemAgent, ToolStore, load_tools, run_agent, take_response"
@@ -65,6 +71,11 @@ def close(agent):
 def client(url, model, tools):
     from yiemagent.providers import OpenAIChat
 
+    provider = OpenAIChat(model, base_url=url, api_key="x")
+    return _asking(provider, [tool_of(t) for t in tools])
+
+
+def _asking(provider, tools):
     seen = [0]
 
     def sink(event):
@@ -73,15 +84,12 @@ def client(url, model, tools):
             if isinstance(piece, TextDeltaEvent):
                 seen[0] += len(piece.delta)
 
-    provider = OpenAIChat(model, base_url=url, api_key="x")
-    chosen = [tool_of(t) for t in tools]
-
     def go():
         seen[0] = 0
         agent = YiemAgent(
             provider,
             system_prompt=workload.SYSTEM,
-            tools=chosen,
+            tools=tools,
             event_sink=sink,
             max_turns=None,
         )
@@ -91,5 +99,33 @@ def client(url, model, tools):
             raise RuntimeError(answer.error_message)
         stop_agent(agent)
         return seen[0]
+
+    return go
+
+
+def provider_of(url, api, model):
+    """The provider of an API, asking the benchmark's server."""
+    wire = wires.WIRES[api]
+    room = importlib.import_module(f"yiemagent.providers.{wire.room}")
+    return getattr(room, wire.name)(model, base_url=url + wire.base, api_key="x")
+
+
+def reader(url, api, model):
+    """An agent whose sink counts the characters of a streamed text, over any API."""
+    return _asking(provider_of(url, api, model), [])
+
+
+def asker(url, api, model):
+    """The provider alone; gives the whole answer of a stream."""
+    provider = provider_of(url, api, model)
+    context = LlmContext(workload.SYSTEM, [UserMessage(workload.PROMPT)])
+
+    def go():
+        last = None
+        for event in provider(context, StreamOptions(), AbortSignal()):
+            last = event
+        if last.message.failed:
+            raise RuntimeError(last.message.error_message)
+        return last.message
 
     return go

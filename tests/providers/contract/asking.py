@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from tests.providers.contract.apis import CONTEXT, KEY
-from yiemagent import codec
+from yiemagent import YiemAgent, abort_agent, codec, run_agent, stop_agent, take_response
 from yiemagent.abort import AbortSignal
+from yiemagent.events import MessageUpdateEvent, RateGateEvent, RetryScheduledEvent
 from yiemagent.llm import StreamOptions
 from yiemagent.streaming import (
     DoneEvent,
@@ -29,9 +30,10 @@ from yiemagent.streaming import (
     ToolCallStartEvent,
 )
 
-__all__ = ["Asking", "Pieces", "ask", "check_stream", "plain"]
+__all__ = ["AgentAsking", "Asking", "Pieces", "ask", "check_stream", "plain"]
 
 WAIT_S = 20.0
+NOTICES = {"retry_scheduled": RetryScheduledEvent, "rate_gate": RateGateEvent}
 _STARTS = (TextStartEvent, ThinkingStartEvent, ToolCallStartEvent)
 _DELTAS = (TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent)
 _ENDS = (TextEndEvent, ThinkingEndEvent, ToolCallEndEvent)
@@ -137,7 +139,8 @@ class Asking:
     def __init__(self, provider: Any, options: StreamOptions | None = None) -> None:
         self.signal = AbortSignal()
         self.events: list[Any] = []
-        self.ended_at = 0.0  # on the clock of `AbortSignal.aborted_at`
+        self.aborted_at: float | None = 0.0  # both on the clock of `time.monotonic`
+        self.ended_at = 0.0
         # Guards the list; whoever waits for an event waits on it.
         self._changed = threading.Condition()
         self._stream = provider(CONTEXT, options or StreamOptions(), self.signal)
@@ -169,8 +172,46 @@ class Asking:
         self.wait_for(lambda event: isinstance(event, StreamNoticeEvent) and event.kind == kind)
 
     def abort(self) -> Any:
-        """Set the signal, wait for the end, and give the last event."""
-        self.signal.abort("enough")
+        """Set the signal, wait for the end, and give the message."""
+        if self.signal.aborted_at is None:
+            self.signal.abort("enough")
+            self.aborted_at = self.signal.aborted_at
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "the stream did not end"
-        return self.events[-1]
+        return self.events[-1].message
+
+
+class AgentAsking(Asking):
+    """The same through an agent, that is aborted by `abort_agent`; the events are those that its sink is told."""
+
+    def __init__(self, provider: Any) -> None:
+        self.events = []
+        self.aborted_at = 0.0
+        self._answer: Any = None
+        self._changed = (
+            threading.Condition()
+        )  # guards the list; whoever waits for an event waits on it
+        self._agent = YiemAgent(provider, system_prompt="Be brief.", event_sink=self._sink)
+        run_agent(self._agent, "hi")
+
+    def _sink(self, event: Any) -> None:
+        if isinstance(event, MessageUpdateEvent):
+            event = event.stream_event
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait_for_notice(self, kind: str) -> None:
+        """Block until a notice of a kind came."""
+        wanted = NOTICES[kind]
+        self.wait_for(lambda event: isinstance(event, wanted))
+
+    def abort(self) -> Any:
+        """Abort the run, take its answer, and stop the agent."""
+        if self._answer is None:
+            self.aborted_at = time.monotonic()
+            assert abort_agent(self._agent, "enough")
+            self._answer = take_response(self._agent, WAIT_S)
+            self.ended_at = time.monotonic()
+            stop_agent(self._agent)
+        return self._answer

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.providers.contract.apis import APIS, transcript
-from tests.providers.contract.asking import ask, check_stream
+from tests.providers.contract.asking import AgentAsking, Asking, ask, check_stream
 from tests.providers.contract.stalls import STALLS, client_of, server_of
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, LlmConnectionError
@@ -15,6 +15,7 @@ from yiemagent.testing import HttpAnswer, sse_answer
 
 SOON_S = 1.0  # 0.1 s is the promise, held by benchmarks/abort.py; the rest is for a busy machine
 EACH = [pytest.param(api, id=api.name) for api in APIS]
+MID_STREAM = {"between_events", "inside_an_event"}
 SECURE = [pytest.param(False, id="http"), pytest.param(True, id="https")]
 
 
@@ -23,16 +24,26 @@ SECURE = [pytest.param(False, id="http"), pytest.param(True, id="https")]
 @pytest.mark.parametrize("place", STALLS)
 def test_an_abort_ends_every_wait(api, secure, place):
     """Wherever a request waits, the aborted answer is there at once, with the reason, and what came is in it."""
-    with STALLS[place](api, secure) as asking:
-        last = asking.abort()
-        took_s = asking.ended_at - asking.signal.aborted_at
+    with STALLS[place](api, secure, Asking) as asking:
+        message = asking.abort()
 
     check_stream(asking.events)
-    assert took_s < SOON_S
-    assert last.message.stop_reason == "aborted"
-    assert last.message.error_message == "aborted: enough"
-    assert isinstance(last.error, AbortedError)
-    assert last.message.text == ("Half a" if place in {"between_events", "inside_an_event"} else "")
+    assert asking.ended_at - asking.aborted_at < SOON_S
+    assert (message.stop_reason, message.error_message) == ("aborted", "aborted: enough")
+    assert isinstance(asking.events[-1].error, AbortedError)
+    assert message.text == ("Half a" if place in MID_STREAM else "")
+
+
+@pytest.mark.parametrize("api", EACH)
+@pytest.mark.parametrize("place", STALLS)
+def test_abort_agent_ends_every_wait(api, place):
+    """`abort_agent` has the aborted answer delivered at once, wherever the agent's request waits."""
+    with STALLS[place](api, False, AgentAsking) as asking:
+        message = asking.abort()
+
+    assert asking.ended_at - asking.aborted_at < SOON_S
+    assert message.stop_reason == "aborted" and "enough" in message.error_message
+    assert message.text == ("Half a" if place in MID_STREAM else "")
 
 
 @pytest.mark.parametrize("api", EACH)
