@@ -26,6 +26,7 @@ from yiemagent.messages import LlmModel, UserMessage
 from yiemagent.net.http import HttpClient
 from yiemagent.net.retry import RetryPolicy
 from yiemagent.providers import OpenAIChat
+from yiemagent.providers.prices import set_price
 from yiemagent.streaming import (
     DoneEvent,
     ErrorEvent,
@@ -646,3 +647,28 @@ def test_stream_that_is_left():
         server.wait_until_idle()
 
         assert not signal._callbacks
+
+
+# --- what an answer costs -----------------------------------------------------------------------------------------
+
+
+USAGE = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_cost(stream):
+    """An answer carries what it cost, where the model's price is known; a cut one too."""
+    set_price("openai:priced-in-a-test", input=2, output=8)
+    whole = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}
+    streamed = sse({**text("x", "stop"), "usage": USAGE})
+    answer = sse_answer(streamed) if stream else json_answer(whole)
+    with serving(answer, stream=stream) as (_, provider):
+        known, other = (
+            ask(provider, StreamOptions(model=name))[-1].message
+            for name in ("priced-in-a-test", "m")
+        )
+    with serving(sse_answer(sse({**text("x"), "usage": USAGE}, done=False))) as (_, provider):
+        cut = ask(provider, StreamOptions(model="priced-in-a-test"))[-1].message
+
+    assert (known.usage.cost, other.usage.cost) == (2.0, None)
+    assert (cut.stop_reason, cut.usage.cost) == ("error", 2.0)

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, overload
 from urllib.parse import urlsplit
 
 import attrs
@@ -39,42 +39,17 @@ from yiemagent.providers.advice import Asked, advised, without_secrets
 from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
 from yiemagent.providers.body_encoder import BodyEncoder
 from yiemagent.providers.chat_request import read_request
+from yiemagent.providers.endpoint import Endpoint, Key, first_set, same_server
 from yiemagent.providers.notices import gate_notice, retry_notice
-from yiemagent.record import Record
+from yiemagent.providers.prices import with_cost
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
-__all__ = ["Endpoint", "HttpProvider", "answer_of", "first_set"]
+__all__ = ["Endpoint", "HttpProvider", "answer_of"]
 
 logger = logging.getLogger("yiemagent.providers.http_provider")
 
 _SPREAD_MS = 1_000
 _SECRET_WORDS = ("auth", "cookie", "key", "secret", "token")
-
-
-class _Key(NamedTuple):
-    """A key and where it came from, in words."""
-
-    key: str | None = None
-    source: str | None = None
-
-
-@attrs.frozen(eq=False, repr=False)
-class Endpoint(Record):
-    """Where an API is, and where its key comes from.
-
-    Args:
-        provider: the name that messages carry, and that `get_api_key` is asked with.
-        base_url: of the provider's own server.
-        key_variables: environment variables that may hold the key; the first that is set counts.
-        base_url_variables: those that may name another server.
-        needs_key: whether the own server can't be asked without a key.
-    """
-
-    provider: str
-    base_url: str
-    key_variables: tuple[str, ...] = ()
-    base_url_variables: tuple[str, ...] = ()
-    needs_key: bool = True
 
 
 class HttpProvider:
@@ -138,7 +113,7 @@ class HttpProvider:
         self._base_url = url
         self._host = parts.hostname
         self._origin = origin_of(url)
-        self._own_server = _same_server(url, self.endpoint.base_url)
+        self._own_server = same_server(url, self.endpoint.base_url)
         self._takes_environment_key = self._own_server or bool(named)
         self._api_key = api_key
         self._headers = dict(headers or {})
@@ -242,7 +217,7 @@ class HttpProvider:
         self, make_body: Callable[[], dict[str, Any]], options: StreamOptions, signal: AbortSignal
     ) -> Iterator[StreamEvent]:
         model = self._model_of(options)
-        sent = _Key()
+        sent = Key()
         for retries in itertools.count():
             answer = self._assembler(model)
             try:
@@ -263,7 +238,7 @@ class HttpProvider:
                     signal.wait(decision.delay_ms / 1000)
                     continue
                 failure = self._explained(failure, model, sent.source, decision.reason)
-            yield _error_event(answer, failure)
+            yield from _with_cost([_error_event(answer, failure)], options)
             return
 
     def _explained(
@@ -275,7 +250,7 @@ class HttpProvider:
 
     def _admitted(
         self, options: StreamOptions, signal: AbortSignal
-    ) -> Generator[StreamEvent, None, _Key]:
+    ) -> Generator[StreamEvent, None, Key]:
         """Wait where the server asked for time, and return the key to ask with.
 
         Who does not want to ask again does not wait here either.
@@ -351,7 +326,9 @@ class HttpProvider:
             # A traceback shows the cause, so one that repeats the key is left out.
             raise failure from (error if str(error) == str(failure) else None)
         _raise_what_may_pass(last, answer)
-        yield from last  # with the connection given back: who has the last event reads no further
+        yield from _with_cost(
+            last, options
+        )  # with the connection given back: who has the last event reads no further
 
     def _last_events(self, options: StreamOptions) -> Callable[[Any], Sequence[StreamEvent]]:
         model = self._model_of(options)
@@ -369,25 +346,25 @@ class HttpProvider:
 
     # -- headers and the key -----------------------------------------------------------------------------------------
 
-    def _found_key(self, options: StreamOptions) -> _Key:
+    def _found_key(self, options: StreamOptions) -> Key:
         """Give the key: the one given, else what the hook says, else the environment's."""
         key = self._api_key() if callable(self._api_key) else self._api_key
         if key:
-            return _Key(key.strip(), "api_key")
+            return Key(key.strip(), "api_key")
         if options.get_api_key is not None and (key := options.get_api_key(self.provider)):
-            return _Key(key.strip(), "get_api_key")
+            return Key(key.strip(), "get_api_key")
         variables = self.endpoint.key_variables if self._takes_environment_key else ()
         for name in variables:
             if key := os.environ.get(name):
-                return _Key(key.strip(), name)
+                return Key(key.strip(), name)
         if self._headers_carry_key():
-            return _Key(None, "headers")
+            return Key(None, "headers")
         if self._own_server and self.endpoint.needs_key:
             names = " or ".join(self.endpoint.key_variables)
             raise AuthenticationError(
                 f"there is no API key for {self.provider}: set {names}, or give one as api_key"
             )
-        return _Key()
+        return Key()
 
     def _headers_carry_key(self) -> bool:
         names = {name.lower() for name in self._key_headers("")} | {"authorization"}
@@ -430,16 +407,6 @@ def answer_of(events: Iterable[StreamEvent]) -> AssistantMessage:
     raise BadResponseError("the stream ended without an answer")
 
 
-def first_set(variables: Sequence[str]) -> str | None:
-    """Give the value of the first of these environment variables that is set and not empty."""
-    return next((value for name in variables if (value := os.environ.get(name))), None)
-
-
-def _same_server(url: str, other: str) -> bool:
-    one, two = urlsplit(url), urlsplit(other)
-    return (one.scheme, one.hostname, one.port) == (two.scheme, two.hostname, two.port)
-
-
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
@@ -473,6 +440,16 @@ def _too_long(host: str, wait_ms: int, limit_ms: int) -> str:
     return (
         f"{host} asks all who use this key to wait {wait:.3g} s more; the limit is {limit:.15g} s"
     )
+
+
+def _with_cost(events: Sequence[StreamEvent], options: StreamOptions) -> Iterator[StreamEvent]:
+    """Give the last events of an answer, its message with what it cost."""
+    for event in events:
+        if isinstance(event, (DoneEvent, ErrorEvent)):
+            message = with_cost(event.message, cache=options.cache)
+            yield event if message is event.message else attrs.evolve(event, message=message)
+        else:
+            yield event
 
 
 def _error_event(answer: Assembler, failure: Exception) -> ErrorEvent:

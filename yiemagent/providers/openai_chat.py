@@ -11,7 +11,8 @@ from yiemagent.llm import StreamOptions
 from yiemagent.messages import AssistantMessage
 from yiemagent.net.http import HttpClient
 from yiemagent.net.retry import RetryPolicy
-from yiemagent.providers.http_provider import HttpProvider, first_set
+from yiemagent.providers.endpoint import first_set
+from yiemagent.providers.http_provider import HttpProvider
 from yiemagent.providers.openai_body import request_body, stream_fields
 from yiemagent.providers.openai_messages import ChatMessages
 from yiemagent.providers.openai_stream import ChunkAssembler

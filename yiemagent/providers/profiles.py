@@ -18,7 +18,7 @@ import attrs
 
 from yiemagent.errors import ConfigurationError
 from yiemagent.payload import FrozenDict, freeze_json
-from yiemagent.providers.http_provider import Endpoint
+from yiemagent.providers.endpoint import Endpoint
 from yiemagent.record import Record
 
 __all__ = ["ByModel", "Profile", "profile", "profile_for", "profile_names"]
