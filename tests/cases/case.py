@@ -28,9 +28,7 @@ class Case:
 
     def left_whole(self):
         """The part that brings all of this case, or None."""
-        kinds = [left.KINDS[kind] for kind in self.kinds if kind in left.KINDS]
-        theme = self.expect.get("theme")
-        return next(iter(kinds), None) or left.THEMES.get(theme)
+        return next((left.KINDS[kind] for kind in self.kinds if kind in left.KINDS), None)
 
     def problem(self, where, problems):
         """Note problems, each with its place."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cases.drive_handover import drive_replay
-from tests.cases.drive_http import drive_script, drive_waits
+from tests.cases.drive_http import drive_overflow, drive_script, drive_waits
 from tests.cases.drive_loops import drive_loop, drive_tool_table
 from tests.cases.drive_requests import drive_history, drive_listings
 from tests.cases.drive_rows import drive_rows, drive_schemas
@@ -65,6 +65,7 @@ FORMS = {
     "listing_1": drive_listings,
     "turns": drive_loop,
     "calls": drive_loop,
+    "script_after_overflow": lambda case, _name, data: drive_overflow(case, data),
     "script": lambda case, _name, data: drive_script(case, data["script"]),
     "good_body": lambda case, _name, data: drive_waits(case, data),
     "steps": lambda case, _name, data: drive_steps(case, data),

@@ -11,8 +11,14 @@ import time
 
 from tests.cases import left
 from tests.cases.drive_loops import FIELDS, check_field
-from tests.cases.stage import Runs, Stage
-from tests.support.http_server import Answer, json_answer
+from tests.cases.stage import Runs, Stage, done_answer, provider
+from tests.support.http_server import Answer, ScriptedServer, json_answer
+from yiemagent.abort import AbortSignal
+from yiemagent.context import LlmContext
+from yiemagent.errors import ContextOverflowError
+from yiemagent.llm import StreamOptions
+from yiemagent.messages import UserMessage
+from yiemagent.net.retry import RetryPolicy
 
 WORDS = "no sleep; error mentions the delay (86400 s or 24 h); one request only"
 NO_RETRY = "exactly one request, stop error, provider message kept"
@@ -23,9 +29,6 @@ LONGEST_BACKOFF_S = 20.0
 
 def drive_script(case, script):
     """Play a script of responses to an agent and check what comes of it, or the acceptable alternative."""
-    if case.has("overflow"):
-        case.leave("context overflow", left.THEMES["context"])
-        return
     runs = Runs()
     tools = [runs.tool(name) for name in case.field("tools", {})]
     with Stage([_answer(case, item) for item in script], tools, runs=runs) as stage:
@@ -68,6 +71,50 @@ def _script_problems(case, expected, stage):
         else:
             problems += check_field(case, key, value, stage)
     return problems
+
+
+# -- contexts that are too long ---------------------------------------------------------------------------------------
+
+
+def drive_overflow(case, data):
+    """Answer with each row's failure, then well: which are told as an overflow, and what an agent makes of the others.
+
+    What follows an overflow, a shorter request, is the part of sessions.
+    """
+    expected, others = case.field("overflow"), case.field("false_rows", {})
+    for row in data["rows"]:
+        who, answer = row["who"], _failure(row)
+        with ScriptedServer(answer) as server:
+            context = LlmContext("", [UserMessage("Go.")])
+            once = provider(server, retry=RetryPolicy(max_retries=0))
+            *_, last = once(context, StreamOptions(), AbortSignal())
+        if isinstance(last.error, ContextOverflowError) is not expected[who]:
+            case.problem(who, [f"it is told as {last.error!r}"])
+        if who in others:
+            case.problem(who, _outcome_problems(others[who], answer))
+    for name in ("true_rows", "always_overflow_server"):
+        if case.has(name):
+            case.field(name)
+            case.leave(name, left.KINDS["compaction"])
+
+
+def _failure(row):
+    body = row["body"]
+    if isinstance(body, str):
+        return Answer(body.encode(), status=row["status"], headers=[("Content-Type", "text/plain")])
+    return json_answer(body, status=row["status"])
+
+
+def _outcome_problems(words, failing):
+    with Stage([failing, done_answer()]) as stage:
+        answer = stage.ask()
+        asked = len(stage.requests)
+    retried = answer.text == "done" and asked == 2
+    failed = answer.stop_reason == "error" and asked == 1
+    good = {"retried": retried, "retried after a delay": retried, "error, no compaction": failed}
+    if words not in good:
+        return [f"can't drive {words!r}"]
+    return [] if good[words] else [f"it gave {answer} after {asked} requests"]
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------

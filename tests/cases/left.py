@@ -1,7 +1,7 @@
 """What the runner leaves to parts of the library that are not built yet; the list only shrinks.
 
-A whole case is left by a part of its kind or by its theme, a row, file or field of a case by its form. Whatever is left
-is printed at the end of the run with the part that brings it.
+A whole case is left by a part of its kind, a field of a case by its form. Whatever is left is printed at the end of the
+run with the part that brings it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,4 @@ KINDS = {
     "write_tool": "the tools part",
     "compaction": "the sessions part",
     "session": "the sessions part",
-}
-THEMES = {
-    "context": "the sessions part",
 }
