@@ -192,6 +192,16 @@ def test_another_model_is_sent_the_thinking_as_text(target):
         assert f"{maker.api.partition('-')[0]}-1-" not in text or not foreign
 
 
+def test_an_id_that_we_made_suits_a_server_that_checks_ids():
+    """Where Mistral's server gave a call no id, the one that the call got here is replaced before it goes back."""
+    line = LINES[5]
+    call = ToolCall("call_0123456789abcdef", "look")
+    made = AssistantMessage([call], api=line.api, provider=line.provider, model=line.model)
+    history = [UserMessage("Look."), made, ToolResultMessage(call.id, "look", "seen")]
+
+    assert line.found(history) == []
+
+
 # --- any history -----------------------------------------------------------------------------------------------------
 
 TEXTS = st.sampled_from(["", " \n", "hi", "ü\n", "\ud83d", "a\x00b"])

@@ -60,6 +60,7 @@ class ChatMessages:
             image_types=profile.image_types,
             call_id=re.compile(profile.call_id),
             max_call_id=profile.max_call_id,
+            checks_own_ids=profile.checks_own_ids,
         )
 
     def _dicts(self, message: LlmMessage) -> _Dicts:

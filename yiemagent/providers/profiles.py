@@ -77,6 +77,8 @@ class Profile(Record):
             words where they are not among them: no tool, or only that one, is offered.
         schema_output: whether it takes a JSON schema for its answer: "always", "without_tools", or "never".
         call_id: what ids of tool calls must match; max_call_id: their length at most, None: any.
+        checks_own_ids: whether ids must match also in the model's own answers, where one may be ours since the server
+            gave none.
         reads_images: whether images are sent; image_types: the MIME types of those that are, None: any.
         bridge: what stands as an answer between a tool result and a user message; None: nothing need stand there.
         cache_key_field: where `StreamOptions.session_id` goes, so that a conversation finds its cache; None: nowhere.
@@ -109,6 +111,7 @@ class Profile(Record):
     schema_output: Literal["always", "without_tools", "never"] = "without_tools"
     call_id: str = "[a-zA-Z0-9_-]+"
     max_call_id: int | None = 64
+    checks_own_ids: bool = False
     reads_images: bool = True
     image_types: frozenset[str] | None = attrs.field(default=None, converter=_types)
     bridge: str | None = None
