@@ -16,6 +16,9 @@ from yiemagent.errors import (
     HttpError,
     HttpTimeout,
     LlmError,
+    McpProtocolError,
+    McpTimeout,
+    McpTransportError,
     RateLimitError,
     ResponseTimeout,
     ToolError,
@@ -47,6 +50,8 @@ def test_every_error_is_one_of_ours(kind):
         HttpTimeout("late", None, True),
         LlmError("no", 500, True, 100),
         RateLimitError("slow", 429, True, 2000),
+        McpProtocolError("no", -32602, {"field": "x"}),
+        McpTransportError("gone", True, 502),
     ],
 )
 def test_facts_survive_pickling(error):
@@ -63,6 +68,7 @@ def test_errors_can_be_caught_by_their_kind():
     assert issubclass(ChannelFull, AgentStateError)
     assert issubclass(ResponseTimeout, TimeoutError)
     assert issubclass(HttpTimeout, TimeoutError)
+    assert issubclass(McpTimeout, TimeoutError)
     assert issubclass(DuplicateTool, ToolError)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "LlmError",
     "McpError",
     "McpProtocolError",
+    "McpTimeout",
     "McpTransportError",
     "RateLimitError",
     "ResponseTimeout",
@@ -182,11 +183,45 @@ class McpError(YiemAgentError):
 
 
 class McpProtocolError(McpError):
-    """The server answered with an error or broke the protocol."""
+    """The server answered with an error or broke the protocol.
+
+    Args:
+        message: what went wrong, in words for a person.
+        code: the code of the server's error, or None where it gave no error but broke the protocol.
+        data: what the server's error held beside its text, or None.
+    """
+
+    def __init__(self, message: str, code: int | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.code, self.data)
 
 
 class McpTransportError(McpError):
-    """The connection to the server failed."""
+    """The connection to the server failed.
+
+    Args:
+        message: what went wrong, in words for a person.
+        outcome_unknown: whether the request may have reached the server, so that its effect may have happened.
+        status: the HTTP status, or None where there was none.
+    """
+
+    def __init__(
+        self, message: str, outcome_unknown: bool = False, status: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.outcome_unknown = outcome_unknown
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.outcome_unknown, self.status)
+
+
+class McpTimeout(McpError, TimeoutError):
+    """A server did not answer within the time limit; whether the request had its effect is not known."""
 
 
 class InvalidJson(YiemAgentError, ValueError):
