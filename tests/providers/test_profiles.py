@@ -405,3 +405,75 @@ def test_every_field_is_one_of_a_profile():
         for pattern, words in entry.get("efforts") or ():
             re.compile(pattern)
             assert set(words) <= set(LEVELS)
+
+
+# --- the tables in the documentation --------------------------------------------------------------------------------
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table_with(first_cells):
+    """The rows of the page's table that begins with these cells, by their first cell."""
+    lines = (ROOT / "docs/openai-compatible.md").read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if cells(line) == first_cells)
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append(cells(line))
+    return {row[0]: row[1:] for row in rows}
+
+
+def code(words):
+    return f"`{words}`" if words else ""
+
+
+def choices(spoken):
+    missing = [word for word in ("none", "required", "named") if word not in spoken.tool_choices]
+    return {0: "all", 1: f"all but {missing[0]}" if missing else ""}.get(len(missing), "auto")
+
+
+ROWS = {
+    "limit": lambda p: code(p.max_tokens_field),
+    "a reasoning level goes to": lambda p: (
+        "`thinking`, " * p.thinking_switch + code(p.effort_field)
+    ),
+    "a budget goes to": lambda p: code(p.budget_field),
+    "thinking goes back in": lambda p: (
+        "the field it came in" if p.reasoning_field == "same" else code(p.reasoning_field)
+    ),
+    "`<think>` in the text": lambda p: "yes" if p.think_tags else "no",
+    "usage is asked for": lambda p: "yes" if p.usage_field else "no",
+    "tool choices heeded": choices,
+    "schema of the answer": lambda p: p.schema_output.replace("_", " "),
+    "ids of calls": lambda p: str(p.max_call_id),
+    "images": lambda p: "yes" if p.reads_images else "no",
+    "session id goes to": lambda p: code(p.cache_key_field),
+    "cache marks": lambda p: "yes" if p.cache_fields else "no",
+}
+
+
+def test_the_page_tells_what_the_profiles_say():
+    """The documentation's table of what is done for each server is what the data says."""
+    shown = table_with(["", *ALL])
+
+    assert shown == {row: [of(profile(name)) for name in ALL] for row, of in ROWS.items()}
+
+
+def test_the_page_tells_where_servers_are():
+    """The documentation's table of addresses and variables is what the data says."""
+    shown = table_with(["name", "server", "address", "key", "other address"])
+    expected = {}
+    for name in ALL:
+        known = profile(name)
+        key = code(known.key_variables[0]) + ("" if known.needs_key else ", if any")
+        expected[code(name)] = [
+            known.title,
+            code(known.base_url),
+            key,
+            code(known.base_url_variables[0]),
+        ]
+
+    assert shown == expected
