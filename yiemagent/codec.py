@@ -48,11 +48,11 @@ def to_json(value: Any) -> dict[str, Any]:
         InvalidJson: where a payload in it is nested too deeply to be written.
     """
     kind: Any = type(value)
-    tag = _tag_of(kind)
-    if tag is None or tag[0] == "type":
+    tag, _ = _plan(kind)
+    if not tag or "type" in tag:
         raise TypeError(f"{value!r} is no message or event")
     try:
-        return {"v": VERSION, **_write(value)}
+        return _write(value, {"v": VERSION})
     except RecursionError:
         raise InvalidJson(f"a {type(value).__name__} is nested too deeply for JSON") from None
 
@@ -65,7 +65,7 @@ def from_json(data: Any) -> Any:
     Raises:
         InvalidJson: where it is none; the text names the place and what was expected there.
     """
-    if not isinstance(data, Mapping):
+    if not isinstance(data, (dict, Mapping)):  # dict first: asking Mapping is slow
         raise InvalidJson(f"a message or event must be a JSON object, not {_short(data)}")
     version = data.get("v", VERSION)
     if not isinstance(version, int) or version < 1:
@@ -149,10 +149,6 @@ class _Field:
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
 
-    def is_default(self, held: Any) -> bool:
-        # By type, too: 0, 0.0 and False are equal, and so are a plain and a frozen payload.
-        return not self.required and type(held) is type(self.default) and held == self.default
-
 
 @functools.cache
 def _fields(kind: Any) -> tuple[_Field, ...]:
@@ -173,19 +169,42 @@ def _default(given: Any) -> Any:
     return given if factory is None else factory()
 
 
-def _write(value: Any) -> dict[str, Any]:
-    kind: Any = type(value)
+@functools.cache
+def _plan(kind: Any) -> tuple[dict[str, Any], tuple[tuple[str, Any, Any, Any], ...]]:
+    """What writing a value of a class needs: its tag, and its fields with the class of their default.
+
+    A required field has none, and a text or number needs no writer.
+    """
     tag = _tag_of(kind)
-    written: dict[str, Any] = {} if tag is None else {tag[0]: tag[1]}
-    for field in _fields(kind):
-        held = getattr(value, field.name)
-        if not field.is_default(held):
-            written[field.name] = None if held is None else field.write(held)
+    if tag is None and not attrs.has(kind):
+        return {}, ()
+    fields = (
+        (
+            field.name,
+            field.default,
+            _Field if field.required else type(field.default),
+            None if field.write is _same else field.write,
+        )
+        for field in _fields(kind)
+    )
+    return {} if tag is None else {tag[0]: tag[1]}, tuple(fields)
+
+
+def _write(value: Any, begun: dict[str, Any] | None = None) -> dict[str, Any]:
+    tag, fields = _plan(value.__class__)
+    written = {**begun, **tag} if begun else tag.copy()
+    # Every message of a session comes through here, so what could be called is written out.
+    for name, default, default_kind, write in fields:
+        held = getattr(value, name)
+        # Told apart by class, too: 0, 0.0 and False are equal, and so are a plain and a frozen payload.
+        if held is default or (held.__class__ is default_kind and held == default):
+            continue
+        written[name] = held if write is None or held is None else write(held)
     return written
 
 
 def _read_tagged(data: Any, key: str, path: str, note: str = "") -> Any:
-    if not isinstance(data, Mapping):
+    if not isinstance(data, (dict, Mapping)):
         raise InvalidJson(f"{path}: expected an object, not {_short(data)}")
     tag = data.get(key)
     kind = _classes()[key].get(tag) if isinstance(tag, str) else None
@@ -196,7 +215,7 @@ def _read_tagged(data: Any, key: str, path: str, note: str = "") -> Any:
 
 
 def _read(kind: Any, data: Any, path: str) -> Any:
-    if not isinstance(data, Mapping):
+    if not isinstance(data, (dict, Mapping)):
         raise InvalidJson(f"{path}: expected an object, not {_short(data)}")
     given: dict[str, Any] = {}
     for field in _fields(kind):
@@ -313,7 +332,7 @@ def _read_time(value: Any, path: str) -> datetime:
 
 
 def _read_object(value: Any, path: str) -> FrozenDict:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         raise _expected("an object", value, path)
     return FrozenDict(freeze_json(value))
 

@@ -130,7 +130,7 @@ def test_unknown_kinds_stand_where_they_say():
 @pytest.mark.parametrize(
     ("entry", "wrong"),
     [
-        (Entry(2, 1, NOON, MessageBody(HI)), "2 does not count up"),
+        (Entry(2, 1, NOON, MessageBody(HI)), "2 does not count up; 3 is the least"),
         (Entry(1, 1, NOON, MessageBody(HI)), "1 does not count up"),
         (Entry(9, 7, NOON, MessageBody(HI)), "there is no entry 7"),
         (Entry(9, 9, NOON, MessageBody(HI)), "there is no entry 9"),

@@ -6,6 +6,7 @@ of the leaf, a message that waits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
@@ -36,6 +37,14 @@ __all__ = [
 ]
 
 QueuedKind: TypeAlias = Literal["input", "steering", "follow_up"]
+
+
+def _numbers(given: Iterable[int]) -> tuple[int, ...]:
+    return tuple(given)
+
+
+def _events(given: Iterable[StreamEvent]) -> tuple[StreamEvent, ...]:
+    return tuple(given)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -166,7 +175,7 @@ class QueuedBody(Record):
 class WithdrawnBody(Record):
     """Messages that waited were handed back to whoever sent them."""
 
-    queued_ids: tuple[int, ...] = attrs.field(converter=tuple)
+    queued_ids: tuple[int, ...] = attrs.field(converter=_numbers)
     type: ClassVar[str] = "withdrawn"
     is_side: ClassVar[bool] = True
 
@@ -176,7 +185,7 @@ class PartialBody(Record):
     """What came of an answer since the last such entry; all of it is void once the message behind it is there."""
 
     after_id: int | None
-    events: tuple[StreamEvent, ...] = attrs.field(converter=tuple)
+    events: tuple[StreamEvent, ...] = attrs.field(converter=_events)
     type: ClassVar[str] = "partial"
     is_side: ClassVar[bool] = True
 

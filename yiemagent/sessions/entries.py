@@ -21,6 +21,7 @@ import attrs
 
 from yiemagent import codec
 from yiemagent.errors import InvalidJson
+from yiemagent.messages import AgentMessage
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
 from yiemagent.sessions.bodies import Body, QueuedKind, UnknownBody
@@ -34,9 +35,13 @@ __all__ = [
     "decode_header",
     "encode",
     "encode_header",
+    "encode_message",
 ]
 
 VERSION = 1
+
+
+_NOTHING = FrozenDict()  # shared, since nobody can change it
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -55,7 +60,7 @@ class Entry(Record):
     parent_id: int | None
     time: datetime
     body: Body
-    extra: Mapping[str, Any] = attrs.field(factory=FrozenDict, converter=freeze_json)
+    extra: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=freeze_json)
 
     @property
     def type(self) -> str:
@@ -84,7 +89,6 @@ class Header(Record):
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -105,7 +109,23 @@ def encode(entry: Entry) -> str:
         value = getattr(body, field.name)
         if field.required or not field.is_default(value):
             written[field.key] = field.write(value)
-    return _line({**written, **entry.extra} if entry.extra else written)
+    return _line({**written, **entry.extra})
+
+
+def encode_message(
+    entry_id: int, parent_id: int | None, time: datetime, message: AgentMessage
+) -> str:
+    """Give the line that `encode` gives for an entry with a message; nearly every entry is one, and this is quicker.
+
+    Raises:
+        InvalidJson: where something in it is nested too deeply to be written.
+    """
+    parent = "null" if parent_id is None else parent_id
+    written = _line(codec.to_json(message))
+    return (
+        f'{{"id":{entry_id},"parent":{parent},"time":"{time.isoformat()}",'
+        f'"type":"message","message":{written}}}'
+    )
 
 
 def encode_header(header: Header) -> str:
@@ -121,6 +141,20 @@ def encode_header(header: Header) -> str:
     if header.forked_from is not None:
         written["forked_from"] = header.forked_from
     return _line({**written, **header.extra})
+
+
+def _encoder() -> Callable[[Any], str]:
+    """Give the writer of compact JSON: the one behind `json.dumps`, made once instead of for each call."""
+    encoder: Any = json.encoder
+    make = encoder.c_make_encoder
+    if make is None:  # pragma: no cover  # a Python without its C modules
+        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    write_text = json.encoder.encode_basestring
+    parts = make(None, None, write_text, None, ":", ",", False, False, False)
+    return lambda data: "".join(parts(data, 0))
+
+
+_compact = _encoder()
 
 
 def _line(data: dict[str, Any]) -> str:

@@ -18,10 +18,8 @@ import re
 import weakref
 import zlib
 from array import array
-from collections.abc import Iterator
-from typing import Self
-
-import attrs
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, NoReturn, Self
 
 from yiemagent.errors import SessionError
 from yiemagent.sessions.files import disown_in_children, flush, lock, named_whole
@@ -37,13 +35,12 @@ _BLOCK = 1 << 20
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
-@attrs.frozen
-class _End:
+class _End(NamedTuple):
     """Where the file ends: its size, the sum of its last line, and how many lines stand behind the header."""
 
     size: int
     sum: int
-    count: int
+    lines: int
 
 
 class JsonlStore:
@@ -74,8 +71,10 @@ class JsonlStore:
     # -- making and opening --
 
     @classmethod
-    def create(cls, path: pathlib.Path, header: str, *, fsync: Fsync = "always") -> Self:
-        """Make a file with a header and be its writer.
+    def create(
+        cls, path: pathlib.Path, header: str, lines: Iterable[str] = (), *, fsync: Fsync = "always"
+    ) -> Self:
+        """Make a file with a header and lines, and be its writer; it appears when all of it is there.
 
         Raises:
             SessionError: there is a file already, or none can be made there.
@@ -84,13 +83,19 @@ class JsonlStore:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _BINARY
             store = cls(path, os.open(hidden, flags, 0o600), fsync=fsync, writable=True)
             lock(store._fd)
-            line, total = _sealed(header, 0)
-            _write_whole(store._fd, line)
+            store._begin(header, lines)
             if fsync != "never":
                 flush(store._fd)
-        store.header = header
-        store._header_end = store._end = _End(len(line), total, 0)
         return store
+
+    def _begin(self, header: str, lines: Iterable[str]) -> None:
+        line, total = _sealed(header, 0)
+        if os.write(self._fd, line) != len(line):
+            _full()
+        self.header = header
+        self._header_end = self._end = _End(len(line), total, 0)
+        for more in lines:
+            self.append(more, durable=False)
 
     @classmethod
     def open(cls, path: pathlib.Path, *, fsync: Fsync = "always", read_only: bool = False) -> Self:
@@ -185,7 +190,7 @@ class JsonlStore:
     # -- writing --
 
     def __len__(self) -> int:
-        return self._end.count
+        return self._end.lines
 
     def append(self, line: str, *, durable: bool = True) -> None:
         """Add a line in one write; see `Store`."""
@@ -195,12 +200,13 @@ class JsonlStore:
         data, total = _sealed(line, end.sum)
         self._check_file(end)
         try:
-            _write_whole(self._fd, data)
+            if os.write(self._fd, data) != len(data):
+                _full()
             if durable and self._fsync == "always":
                 self._flush()
             self._offsets.append(end.size)
             self._sums.append(total)
-            self._end = _End(end.size + len(data), total, end.count + 1)
+            self._end = _End(end.size + len(data), total, end.lines + 1)
         except OSError as error:
             self._take_back()
             raise SessionError(f"{self.path} can't be written: {error.strerror}") from error
@@ -224,7 +230,7 @@ class JsonlStore:
     def _take_back(self) -> None:
         """Make the file again what it was before the write that failed."""
         end = self._end
-        del self._offsets[end.count :], self._sums[end.count :]
+        del self._offsets[end.lines :], self._sums[end.lines :]
         try:
             os.ftruncate(self._fd, end.size)
         except OSError as error:
@@ -251,7 +257,7 @@ class JsonlStore:
 
     def lines(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         """Give lines; see `Store`."""
-        last = self._end.count if stop is None else min(stop, self._end.count)
+        last = self._end.lines if stop is None else min(stop, self._end.lines)
         while start < last:
             until = start + 1
             begin = self._offsets[start]
@@ -266,7 +272,7 @@ class JsonlStore:
             start = until
 
     def _line_end(self, index: int) -> int:
-        return self._offsets[index + 1] if index + 1 < self._end.count else self._end.size
+        return self._offsets[index + 1] if index + 1 < self._end.lines else self._end.size
 
     def _read(self, begin: int, end: int) -> bytes:
         if self._fd < 0:
@@ -303,16 +309,15 @@ class JsonlStore:
         self._close()
 
 
-def _write_whole(fd: int, data: bytes) -> None:
-    if os.write(fd, data) != len(data):
-        raise OSError(errno.ENOSPC, "the disk is full")
+def _full() -> NoReturn:
+    raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def _sealed(line: str, before: int) -> tuple[bytes, int]:
     """Give a line as it stands in the file, and its sum."""
-    body = line[:-1].encode()
-    total = zlib.crc32(body, before)
-    return b'%b,"sum":"%08x"}\n' % (body, total), total
+    data = line.encode()
+    total = zlib.crc32(memoryview(data)[:-1], before)
+    return b'%b,"sum":"%08x"}\n' % (data[:-1], total), total
 
 
 def _opened(line: bytes) -> str:

@@ -14,7 +14,7 @@ import pathlib
 import sqlite3
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 from yiemagent.errors import SessionError
@@ -72,8 +72,10 @@ class SqliteStore:
     # -- making and opening --
 
     @classmethod
-    def create(cls, path: pathlib.Path, header: str, *, fsync: Fsync = "always") -> Self:
-        """Make a database with a header and be its writer.
+    def create(
+        cls, path: pathlib.Path, header: str, lines: Iterable[str] = (), *, fsync: Fsync = "always"
+    ) -> Self:
+        """Make a database with a header and lines, and be its writer; it appears when all of it is there.
 
         Raises:
             SessionError: there is a file already, or none can be made there.
@@ -82,9 +84,12 @@ class SqliteStore:
             connection = sqlite3.connect(hidden, isolation_level=None)
             with contextlib.closing(connection):
                 connection.executescript(_SCHEMA)
-                connection.execute(
-                    "INSERT INTO session VALUES (0, ?, ?)", (header, _sum(header, 0))
-                )
+                connection.execute("BEGIN")
+                total = 0
+                for n, line in enumerate((header, *lines)):
+                    total = _sum(line, total)
+                    connection.execute("INSERT INTO session VALUES (?, ?, ?)", (n, line, total))
+                connection.execute("COMMIT")
         return cls.open(path, fsync=fsync)
 
     @classmethod

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 
 from yiemagent.errors import InvalidJson
 from yiemagent.sessions.bodies import (
-    Body,
     DeliveredBody,
     LabelBody,
     LeafBody,
@@ -35,6 +34,10 @@ class Tree:
     """
 
     def __init__(self) -> None:
+        self.next_id = 1  # the id of the next entry
+        self.leaf_id: int | None = (
+            None  # what the conversation goes on behind; None: it has not begun
+        )
         self._ids = array("q")
         self._parents = array("q")  # positions
         self._kinds = array("H")
@@ -56,12 +59,17 @@ class Tree:
             InvalidJson: where it can't stand there: its id does not count up, or it names an entry that is not there.
         """
         body = entry.body
-        self._check_references(body)
+        self.check(entry)
         self.add_bare(entry.id, entry.parent_id, body.type, is_side=body.is_side)
         self._note(entry)
 
-    def _check_references(self, body: Body) -> None:
-        match body:
+    def check(self, entry: Entry) -> None:
+        """See that what an entry says of others is so.
+
+        Raises:
+            InvalidJson: it names an entry that is not there.
+        """
+        match entry.body:
             case LabelBody(target, _):
                 self._position(target, "target")
             case DeliveredBody(queued):
@@ -75,34 +83,31 @@ class Tree:
         self, entry_id: int, parent_id: int | None, kind: str, *, is_side: bool = False
     ) -> None:
         """Take in an entry of a kind that says nothing of others; what `add` does for it, without reading it."""
-        if self._ids and entry_id <= self._ids[-1]:
+        if entry_id < self.next_id:
             raise InvalidJson(
-                f"id: {entry_id} does not count up; the one before is {self._ids[-1]}"
+                f"id: {entry_id} does not count up; {self.next_id} is the least it may be"
             )
         number = self._kind_numbers.get(kind)
         if number is None:
             number = self._kind_numbers[kind] = len(self._kind_names)
             self._kind_names.append(kind)
-        parent = _SIDE if is_side else self._parent_position(parent_id)
-        self._ids.append(entry_id)
-        self._parents.append(parent)
-        self._kinds.append(number)
-        if not is_side:
-            self._leaf = len(self._ids) - 1
+        if is_side:
+            self._parents.append(_SIDE)
+        else:
+            # Nearly every entry follows the leaf.
+            parent = self._leaf if parent_id == self.leaf_id else self._place(parent_id)
+            self._parents.append(parent)
+            self._leaf, self.leaf_id = len(self._ids), entry_id
             if self._partials and kind in {"message", "delivered"}:
                 self._partials.pop(parent, None)
-
-    def _parent_position(self, parent_id: int | None) -> int:
-        if parent_id is None:
-            return _ROOT
-        if self._leaf >= 0 and self._ids[self._leaf] == parent_id:  # as of nearly every entry
-            return self._leaf
-        return self._check_in_tree(parent_id)
+        self._ids.append(entry_id)
+        self._kinds.append(number)
+        self.next_id = entry_id + 1
 
     def _note(self, entry: Entry) -> None:
         match entry.body:
             case LeafBody(target):
-                self._leaf = _ROOT if target is None else self._position(target, "target")
+                self._leaf, self.leaf_id = self._place(target), target
             case LabelBody(target, label):
                 self._labels.pop(target, None)
                 if label is not None:
@@ -123,16 +128,6 @@ class Tree:
 
     def __len__(self) -> int:
         return len(self._ids)
-
-    @property
-    def next_id(self) -> int:
-        """The id of the next entry."""
-        return self._ids[-1] + 1 if self._ids else 1
-
-    @property
-    def leaf_id(self) -> int | None:
-        """The entry behind which the conversation goes on; None: there is none yet."""
-        return None if self._leaf < 0 else self._ids[self._leaf]
 
     @property
     def labels(self) -> Mapping[int, str]:

@@ -1,0 +1,118 @@
+"""What a session writes of a run: a fold over its events. Pure, but for the clock that says when a while has passed.
+
+A user's message is written before the model is asked, an answer before its tools run, a call's start before its effect,
+a result as soon as it is there, whichever call of the batch it belongs to. Of an answer that takes long, what has come
+so far is written once a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from yiemagent.events import (
+    AgentEndEvent,
+    Event,
+    MessageEndEvent,
+    MessageUpdateEvent,
+    ToolExecEndEvent,
+    ToolExecStartEvent,
+)
+from yiemagent.messages import AssistantMessage, ToolResultMessage
+from yiemagent.sessions.bodies import (
+    Body,
+    MessageBody,
+    PartialBody,
+    RunEndBody,
+    ToolCallStartedBody,
+)
+from yiemagent.streaming import (
+    StreamEvent,
+    TextDeltaEvent,
+    ThinkingDeltaEvent,
+    ToolCallDeltaEvent,
+)
+
+__all__ = ["PARTIAL_AFTER_S", "Recording"]
+
+PARTIAL_AFTER_S = 1.0
+
+
+class Recording:
+    """Turns events into what is to be written; takes them one at a time.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered: set[str] = set()  # calls of the last answer whose results are written
+        self._coming: list[StreamEvent] = []  # of the answer under way, and not written
+        self._written_at = 0.0
+
+    def take(self, event: Event) -> Body | None:
+        """Give what is to be written of an event, before anybody is told of it; None: nothing.
+
+        A `PartialBody` does not say yet what it follows.
+        """
+        match event:
+            case MessageUpdateEvent():
+                return self._update(event.stream_event)
+            case MessageEndEvent(ToolResultMessage() as message):
+                return None if message.tool_call_id in self._answered else MessageBody(message)
+            case MessageEndEvent(message):
+                if isinstance(message, AssistantMessage):
+                    self._answered.clear()
+                    self._coming.clear()
+                return MessageBody(message)
+            case ToolExecStartEvent(call_id, tool_name):
+                return ToolCallStartedBody(call_id, tool_name)
+            case ToolExecEndEvent():
+                self._answered.add(event.tool_call_id)
+                return MessageBody(event.message)
+            case AgentEndEvent():
+                return RunEndBody(event.answer.stop_reason)
+            case _:
+                return None
+
+    def _update(self, event: StreamEvent) -> PartialBody | None:
+        now = self._clock()
+        if not self._coming:
+            self._written_at = now
+        self._coming.append(event)
+        if now - self._written_at < PARTIAL_AFTER_S:
+            return None
+        partial = PartialBody(None, _joined(self._coming))
+        self._coming.clear()
+        return partial
+
+
+def _joined(events: Iterable[StreamEvent]) -> tuple[StreamEvent, ...]:
+    """Give stream events with neighbouring deltas of one block joined."""
+    joined: list[StreamEvent] = []
+    pieces: list[str] = []
+    for event in events:
+        if not isinstance(event, _DELTAS):
+            _put(joined, pieces)
+            joined.append(event)
+            continue
+        last = joined[-1] if pieces else None
+        if type(last) is not type(event) or last.content_index != event.content_index:
+            _put(joined, pieces)
+            joined.append(event)
+        pieces.append(event.delta)
+    _put(joined, pieces)
+    return tuple(joined)
+
+
+_DELTAS = (TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent)
+
+
+def _put(joined: list[StreamEvent], pieces: list[str]) -> None:
+    """Give the delta that is last in `joined` the text of all pieces."""
+    if pieces and isinstance(joined[-1], _DELTAS):
+        joined[-1] = attrs.evolve(joined[-1], delta="".join(pieces))
+    pieces.clear()
