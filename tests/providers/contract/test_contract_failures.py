@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
 import pickle
 import traceback
@@ -16,6 +17,7 @@ from tests.providers.contract.stalls import client_of, server_of
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import (
     AuthenticationError,
+    BadResponseError,
     ContextOverflowError,
     LlmConnectionError,
     LlmError,
@@ -131,6 +133,38 @@ def test_an_unknown_model(api):
 
     assert "The model `the-model` does not exist" in str(error)
     assert not error.retryable
+
+
+@pytest.mark.parametrize("api", EACH)
+def test_a_wrong_base_url(api):
+    """A 404 without an API behind it makes one look at the base URL."""
+    for answer in (HttpAnswer(b"404 page not found", status=404), HttpAnswer(PAGE, status=404)):
+        assert "base_url" in str(failure(api, answer))
+
+
+@pytest.mark.parametrize("api", EACH)
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", None])
+def test_a_page_in_place_of_an_answer(api, kind):
+    """A page with status 200, as proxies and log-ins send it, is an error that shows its words."""
+    headers = [("Content-Type", kind)] if kind else []
+    error = failure(api, HttpAnswer(PAGE, headers=headers))
+
+    assert isinstance(error, BadResponseError)
+    assert "Sign in" in str(error)
+    assert "base_url" in str(error)
+
+
+@pytest.mark.parametrize("api", EACH)
+@pytest.mark.parametrize("body", [
+    json.dumps({"error": {"message": "long " * 4000}}).encode(),
+    b"long " * 4000,
+    b"<p>" + b"long " * 4000,
+])  # fmt: skip
+def test_long_words_of_a_server_are_cut(api, body):
+    """Of what a server says 4,000 characters are shown at most."""
+    text = str(failure(api, HttpAnswer(body, status=400)))
+
+    assert 3_000 < len(text) < 4_300
 
 
 @pytest.mark.parametrize("api", EACH)
