@@ -92,6 +92,7 @@ def test_thinking(field):
 def test_mirrored_thinking():
     """Thinking that a server sends under both names is taken once."""
     assert message_of(chunk(reasoning_content="hm", reasoning="hm"), chunk("stop")).thinking == "hm"
+    assert message_of(chunk(reasoning_content="", reasoning="hm"), chunk("stop")).thinking == "hm"
 
 
 def test_thinking_again():

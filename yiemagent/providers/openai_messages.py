@@ -15,14 +15,11 @@ from yiemagent.openai_format import Conversations, message_dicts
 from yiemagent.payload import FrozenDict, FrozenList, freeze_json
 from yiemagent.providers.handover import Target, hand_over
 from yiemagent.providers.profiles import Profile
+from yiemagent.providers.reasoning_details import TEXT_FIELDS
 
-__all__ = ["TEXT_FIELDS", "ChatMessages", "thinking_fields"]
+__all__ = ["ChatMessages", "thinking_fields"]
 
 _Dicts = tuple[tuple[FrozenDict, ...], tuple[FrozenDict, ...]]
-
-# The fields that thinking comes in as plain text; a block's signature tells which it was. That of one that came as
-# `reasoning_details` is their JSON.
-TEXT_FIELDS = ("reasoning_content", "reasoning")
 
 
 class ChatMessages:
@@ -78,7 +75,10 @@ def _system(role: str, text: str) -> FrozenDict:
 
 
 def thinking_fields(message: AssistantMessage, profile: Profile) -> dict[str, Any]:
-    """Give the fields in which an answer's thinking goes back to the model that had it."""
+    """Give the fields in which an answer's thinking goes back to the model that had it.
+
+    A block's signature is the name of the text field that it came in, or the JSON of its `reasoning_details`.
+    """
     blocks = [block for block in message.content if isinstance(block, ThinkingContent)]
     field = profile.reasoning_field
     if field is None:

@@ -16,7 +16,12 @@ from yiemagent.errors import BadResponseError, LlmConnectionError
 from yiemagent.messages import AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall
 from yiemagent.openai_format import assistant_message, stop_reason, usage
 from yiemagent.providers.failures import error_from_value
-from yiemagent.providers.reasoning_details import details_text, merged_details
+from yiemagent.providers.reasoning_details import (
+    TEXT_FIELDS,
+    details_text,
+    merged_details,
+    thought_field,
+)
 from yiemagent.providers.think_tags import ThinkTags
 from yiemagent.streaming import (
     DoneEvent,
@@ -29,7 +34,7 @@ __all__ = ["ChunkAssembler"]
 
 Kind = Literal["text", "thinking"]
 
-_THOUGHTS = ("reasoning_content", "reasoning")
+_THOUGHT_KEYS = frozenset({*TEXT_FIELDS, "reasoning_details"})
 
 
 class ChunkAssembler:
@@ -151,16 +156,18 @@ class ChunkAssembler:
         return events
 
     def _think(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        if _THOUGHT_KEYS.isdisjoint(delta):  # as nearly always
+            return
         given = delta.get("reasoning_details")
         details = given if isinstance(given, (list, tuple)) else ()
-        field = next((name for name in _THOUGHTS if isinstance(delta.get(name), str)), "")
-        text = delta.get(field) or details_text(details)
+        field = thought_field(delta)
+        text = delta[field] if field else details_text(details)
         if text:
             self._say("thinking", text, events)
         if details:
             self._block("thinking", events)
             self._details += details
-        elif text and self._thinking is not None:
+        elif field and self._thinking is not None:
             self._builder.sign(self._thinking, field)
 
     def _speak(self, text: str, events: list[StreamEvent]) -> None:

@@ -11,8 +11,7 @@ import attrs
 from yiemagent.errors import BadResponseError
 from yiemagent.messages import AssistantMessage, TextContent, ThinkingContent
 from yiemagent.openai_format import assistant_message
-from yiemagent.providers.openai_messages import TEXT_FIELDS
-from yiemagent.providers.reasoning_details import details_text, merged_details
+from yiemagent.providers.reasoning_details import details_text, merged_details, thought_field
 from yiemagent.providers.think_tags import ThinkTags
 
 __all__ = ["whole_answer"]
@@ -67,10 +66,10 @@ def _signed(content: tuple[Any, ...], raw: Mapping[str, Any]) -> tuple[Any, ...]
     """Give content whose thinking tells how it goes back to the model."""
     given = raw.get("reasoning_details")
     details = merged_details(given) if isinstance(given, (list, tuple)) else []
-    field = next((name for name in TEXT_FIELDS if isinstance(raw.get(name), str)), None)
-    if not details and not (field and raw[field]):
+    field = thought_field(raw)
+    if not details and field is None:
         return content
-    text = raw.get(field or "") or details_text(details)
+    text = raw[field] if field else details_text(details)
     signature = json.dumps(details, separators=(",", ":")) if details else field
     thinking = ThinkingContent(text, signature, redacted=not text)
     return (thinking, *[block for block in content if not isinstance(block, ThinkingContent)])

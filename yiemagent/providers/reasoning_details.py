@@ -1,7 +1,7 @@
-"""Thinking in the `reasoning_details` of OpenRouter's API: entries that go back to the model as they came; no I/O.
+"""Thinking in the fields of an OpenAI chat message: text, or `reasoning_details` that go back as they came; no I/O.
 
-In a stream an entry comes in pieces, which have its type and index; text is added to, of all else the last counts. See
-OpenRouter's guide on reasoning tokens, "Preserving reasoning".
+Details are OpenRouter's. In a stream an entry comes in pieces, which have its type and index; text is added to, of all
+else the last counts. See OpenRouter's guide on reasoning tokens, "Preserving reasoning".
 """
 
 from __future__ import annotations
@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["details_text", "merged_details"]
+__all__ = ["TEXT_FIELDS", "details_text", "merged_details", "thought_field"]
+
+TEXT_FIELDS = ("reasoning_content", "reasoning")
+"""The fields in which other servers give thinking as plain text."""
 
 _TEXTS = ("text", "summary", "data")
+
+
+def thought_field(message: Mapping[str, Any]) -> str | None:
+    """Give the first field of a message or delta that holds thinking as text; servers may fill both alike."""
+    return next((f for f in TEXT_FIELDS if isinstance(message.get(f), str) and message[f]), None)
 
 
 def details_text(details: Iterable[Any]) -> str:
