@@ -414,7 +414,7 @@ def whole_answer(value: Any, model: str, provider: str, api: str) -> AssistantMe
     status = value.get("status") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(value.get("output"), list):
         raise BadResponseError(f"the model's server sent no response object: {_json(value)[:200]}")
-    if status in {"queued", "in_progress"}:
+    if status in ("queued", "in_progress"):
         raise BadResponseError(f"the response is {status}: it was left to run in the background")
     answer = ResponseAssembler(model, provider, api)
     answer.take({"type": "response.completed", "response": value})

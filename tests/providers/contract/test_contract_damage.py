@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.providers.contract.apis import APIS, BY_NAME, CONTEXT, EXPECTED, cases, transcript
+from tests.providers.contract.apis import (
+    APIS,
+    BY_NAME,
+    CONTEXT,
+    EXPECTED,
+    TRANSCRIPTS,
+    cases,
+    transcript,
+)
 from tests.providers.contract.asking import Pieces, ask, check_stream, plain
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import YiemAgentError
@@ -109,6 +117,24 @@ def test_strange_values_end_the_stream_once(api):
             for event, data in events
         )
         check(api, body.encode())
+
+    change_anywhere()
+
+
+@pytest.mark.parametrize("api", EACH)
+def test_strange_values_in_a_whole_answer_end_it_once(api):
+    """JSON of any shape inside an answer that comes whole gives one Done or one Error."""
+    body = (TRANSCRIPTS / api.name / "whole.json").read_text(encoding="utf-8")
+
+    @settings(max_examples=2 * EXAMPLES)
+    @given(places=st.lists(st.tuples(st.integers(0, 100), json_values), min_size=1, max_size=3))
+    def change_anywhere(places):
+        whole = json.loads(body)
+        for place, value in places:
+            slots = list(_slots(whole))
+            holder, key = slots[place % len(slots)]
+            holder[key] = value
+        check(api, json.dumps(whole).encode(), kind="application/json")
 
     change_anywhere()
 
