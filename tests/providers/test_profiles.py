@@ -377,6 +377,18 @@ def test_who_the_environment_names(monkeypatch):
     assert request.json["max_tokens"] == 7 and "prompt_cache_key" not in request.json
 
 
+@pytest.mark.parametrize("given", ["profile", 0.2])
+def test_silence(given):
+    """A server may be silent for as long as its profile says, unless the provider is told otherwise."""
+    quiet = Profile(name="quiet", idle_timeout_s=0.3)
+    with ScriptedServer(sse_answer(sse(chunk(content="x"), done=False), then="hang")) as server:
+        provider = OpenAIChat("m", profile=quiet, base_url=server.url, idle_timeout_s=given)
+        last = list(provider(LlmContext("", [HI]), StreamOptions(), AbortSignal()))[-1]
+
+    limit_s = 0.3 if given == "profile" else 0.2
+    assert f"sent nothing new for {limit_s} s" in last.message.error_message
+
+
 def test_profile_of_ones_own():
     """A server that no profile fits has one of its own."""
     mine = Profile(name="mine", base_url="http://10.0.0.1/v1", signals_end=False)
@@ -451,6 +463,7 @@ ROWS = {
     "ids of calls": lambda p: str(p.max_call_id),
     "images": lambda p: "yes" if p.reads_images else "no",
     "session id goes to": lambda p: code(p.cache_key_field),
+    "may be silent for": lambda p: f"{p.idle_timeout_s:g} s",
     "cache marks": lambda p: "yes" if p.cache_fields else "no",
 }
 

@@ -6,6 +6,7 @@ no two providers differ in when they ask again, what they tell of a failure, or 
 
 from __future__ import annotations
 
+import abc
 import itertools
 import json
 import logging
@@ -52,7 +53,7 @@ _SPREAD_MS = 1_000
 _SECRET_WORDS = ("auth", "cookie", "key", "secret", "token")
 
 
-class HttpProvider:
+class HttpProvider(abc.ABC):
     """Asks a model over an API that is one POST request for each answer; the base of the providers.
 
     A `StreamFn`, and also a plain `llm_call`: called with a request dict alone it gives the whole answer, or raises.
@@ -142,37 +143,37 @@ class HttpProvider:
 
     # -- what an API's class says ------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def _url(self, model: str) -> str:
         """Give where a request is sent; `self._stream` tells whether a stream is asked for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _key_headers(self, key: str) -> dict[str, str]:
         """Give the headers that carry the key."""
-        raise NotImplementedError
 
     def _api_headers(self, _body: Mapping[str, Any]) -> dict[str, str]:
         """Give further headers that the API wants with a body."""
         return {}
 
+    @abc.abstractmethod
     def _body(self, context: LlmContext, options: StreamOptions) -> dict[str, Any]:
         """Give the body of a request, in a stable order of its fields."""
-        raise NotImplementedError
 
     def _body_of_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Give the body for a request dict: one in the OpenAI chat form is read, and made anew."""
         return self._body(*read_request(request))
 
+    @abc.abstractmethod
     def _assembler(self, model: str) -> Assembler:
         """Give what puts the next answer together."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _whole(self, value: Any) -> AssistantMessage:
         """Give an answer that came as one JSON value; api, provider and model are set by the caller.
 
         Raises:
             BadResponseError: it is no answer.
         """
-        raise NotImplementedError
 
     def _model_of(self, options: StreamOptions) -> str:
         return model_id(options.model) or self.model

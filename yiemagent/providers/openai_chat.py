@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from yiemagent.context import LlmContext
 from yiemagent.errors import ConfigurationError
@@ -37,6 +37,8 @@ class OpenAIChat(HttpProvider):
             base URL names, else "compatible", which asks for nothing special.
         base_url: where the API is, up to and without "/chat/completions"; None: where the profile's variable says, else
             the profile's own; without a profile `OPENAI_BASE_URL`, else OpenAI's own.
+        idle_timeout_s: limit for each wait of a stream, keep-alive comments not counted; "profile": the profile's;
+            None: none.
 
     The other arguments are those of `HttpProvider`.
 
@@ -58,7 +60,7 @@ class OpenAIChat(HttpProvider):
         stream: bool = True,
         provider: str | None = None,
         connect_timeout_s: float | None = 10.0,
-        idle_timeout_s: float | None = 120.0,
+        idle_timeout_s: float | Literal["profile"] | None = "profile",
         answer_timeout_s: float | None = 600.0,
         retry: RetryPolicy | None = None,
         client: HttpClient | None = None,
@@ -76,7 +78,9 @@ class OpenAIChat(HttpProvider):
             stream=stream,
             provider=provider,
             connect_timeout_s=connect_timeout_s,
-            idle_timeout_s=idle_timeout_s,
+            idle_timeout_s=(
+                self.profile.idle_timeout_s if idle_timeout_s == "profile" else idle_timeout_s
+            ),
             answer_timeout_s=answer_timeout_s,
             retry=retry,
             client=client,

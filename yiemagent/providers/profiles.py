@@ -83,6 +83,8 @@ class Profile(Record):
         bridge: what stands as an answer between a tool result and a user message; None: nothing need stand there.
         cache_key_field: where `StreamOptions.session_id` goes, so that a conversation finds its cache; None: nowhere.
         max_cache_key: its length at most; a longer one is sent as a digest.
+        idle_timeout_s: how long it may be silent in a stream, unless the provider is told otherwise; long where models
+            think, load or read a long prompt without a word. None: for ever.
         cache_fields: further fields by model, as `efforts`, and by `StreamOptions.cache`.
     """
 
@@ -117,6 +119,7 @@ class Profile(Record):
     bridge: str | None = None
     cache_key_field: str | None = None
     max_cache_key: int = 64
+    idle_timeout_s: float | None = 600.0
     cache_fields: ByModel = attrs.field(default=(), converter=_by_model)
 
     @property
