@@ -239,7 +239,7 @@ def test_connections_are_greeted_as_the_script_says():
     """The first connection is reset, the second stalls, and from the third on they are served."""
     greetings = ["reset", "stall", "serve"]
     with ScriptedServer(HttpAnswer("x"), on_connect=greetings) as server:
-        with connect(server) as sock, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), connect(server) as sock:
             sock.recv(1)
         with connect(server) as sock:
             sock.sendall(GET)
