@@ -14,6 +14,7 @@ import pytest
 
 import yiemagent
 from tests.support.http_server import ScriptedServer, json_answer
+from tests.support.stand_in import stand_in
 from yiemagent.cli.main import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -123,15 +124,27 @@ def hello(server_answer, monkeypatch, capsys, *words, **environ):
 CHAT = {"model": "m", "choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
 
 
-@pytest.mark.parametrize("model", ["openai:m", "ollama:m", "groq:m"])
-def test_the_base_url_names_the_server(model, monkeypatch, capsys):
-    """`--base-url` names the server of any provider; a key that is meant for another is not sent there."""
-    keys = {"OPENAI_API_KEY": "sk-secret", "GROQ_API_KEY": "sk-secret"}
-    code, printed, request = hello(json_answer(CHAT), monkeypatch, capsys, "--model", model, **keys)
+PATHS = {
+    "openai": "/v1/chat/completions",
+    "ollama": "/v1/chat/completions",
+    "groq": "/v1/chat/completions",
+    "anthropic": "/v1/messages",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1/models/m:streamGenerateContent?alt=sse",
+}
 
-    assert (code, printed.out, printed.err) == (0, "Hi.\n", "")
-    assert request.target == "/v1/chat/completions"
-    assert "authorization" not in request.headers
+
+@pytest.mark.parametrize("provider", PATHS)
+def test_the_base_url_names_the_server(provider, monkeypatch, capsys):
+    """`--base-url` names the server of any provider; a key that is meant for another is not sent there."""
+    names = ("OPENAI_API_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+    keys = dict.fromkeys(names, "sk-secret")
+    words = ["--model", f"{provider}:m"]
+    code, printed, request = hello(stand_in, monkeypatch, capsys, *words, **keys)
+
+    assert (code, printed.out, printed.err) == (0, "Hello from the stand-in.\n", "")
+    assert request.target == PATHS[provider]
+    assert "sk-secret" not in repr(request)
 
 
 def test_the_key_comes_from_the_variable_that_is_named(monkeypatch, capsys):
