@@ -278,6 +278,7 @@ class Log:
 
     def recover(self, leave_open: Callable[[ToolCall], bool] = lambda _call: False) -> None:
         """Have what closes the run that was interrupted at the leaf wait to be written."""
+        self._backlog.clear()  # what closed it before is worked out anew
         positions = self.tree.partials(self.tree.leaf_id)
         partial = [
             event

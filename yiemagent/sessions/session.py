@@ -345,9 +345,18 @@ class Session:
             self._owner = owner
 
     def detach(self) -> None:
-        """End working on it; another agent may begin."""
+        """End working on it; another agent may begin. Takes no lock: finalizers call it in the middle of anything."""
+        self._owner = None
+
+    def add_messages(self, messages: Iterable[AgentMessage]) -> None:
+        """Write the messages that an agent begins with.
+
+        Raises:
+            SessionError: they are not all written.
+        """
         with self._held():
-            self._owner = None
+            for message in messages:
+                self._log.write(MessageBody(message))
 
     def restored(self) -> Sequence[tuple[QueuedKind, AgentMessage]]:
         """Give the messages that wait, for the agent that goes on with them."""
