@@ -24,7 +24,7 @@ from yiemagent.errors import McpError, McpProtocolError, McpTimeout
 from yiemagent.mcp.client_protocol import Progress
 from yiemagent.mcp.jsonrpc import ErrorResponse, Response
 
-__all__ = ["Alarm", "Call", "Gate", "ProgressCallback"]
+__all__ = ["Alarm", "Call", "Gate", "ProgressCallback", "unreadable"]
 
 logger = logging.getLogger("yiemagent.mcp.calls")
 
@@ -63,7 +63,7 @@ class Call:
         self._idle_timeout_s = idle_timeout_s
         self._idle = Deadline(idle_timeout_s)
         self._events: SimpleQueue[Any] = SimpleQueue()
-        self._suspicion: McpProtocolError | None = None
+        self._suspicion: _Suspicion | None = None
         self._grace = Deadline(None)
 
     def put(self, event: Response | ErrorResponse | Progress | McpError) -> None:
@@ -76,9 +76,7 @@ class Call:
 
     def suspect(self, reason: str) -> None:
         """Note that what may have been the answer can't be read: the call ends soon unless its answer comes."""
-        self._events.put(
-            McpProtocolError(f"the server answered {self.method} unreadably: {reason}")
-        )
+        self._events.put(_Suspicion(reason))
 
     def wait(self) -> Response | ErrorResponse:
         """Wait for the answer.
@@ -98,7 +96,7 @@ class Call:
                     self.progressed(event)
                 elif event is _ABORTED:
                     self.check()
-                elif event.__class__ is McpProtocolError and event.code is None:
+                elif event.__class__ is _Suspicion:
                     self._suspicion, self._grace = event, Deadline(_SUSPECT_GRACE_S)
                 else:
                     raise copy.copy(
@@ -155,7 +153,7 @@ class Call:
     def too_late(self) -> McpError:
         """Give the error that tells which limit was reached."""
         if self._suspicion is not None:
-            return self._suspicion
+            return unreadable(self.method, self._suspicion.reason)
         if self.deadline.expired and self._timeout_s is not None:
             return McpTimeout(
                 f"the server did not answer {self.method} within its time limit of {self._timeout_s:g} s"
@@ -169,6 +167,18 @@ class Call:
             return self._events.get(timeout=self.remaining_s())
         except Empty:
             raise self.too_late() from None
+
+
+class _Suspicion:
+    """What may have been a call's answer and can't be read."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def unreadable(method: str, reason: str) -> McpProtocolError:
+    """Give the error that tells of an answer that can't be read."""
+    return McpProtocolError(f"the server answered {method} with what can't be read: {reason}")
 
 
 class Gate:
