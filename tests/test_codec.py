@@ -28,6 +28,7 @@ from yiemagent.events import (
 )
 from yiemagent.messages import (
     AssistantMessage,
+    CompactionSummaryMessage,
     ImageContent,
     LlmUsage,
     TextContent,
@@ -109,6 +110,7 @@ BY_TYPE |= {
     "AssistantMessage": ASSISTANT,
     "AssistantMessage | None": st.none() | ASSISTANT,
     "ToolResultMessage": RESULT,
+    "CompactionSummaryMessage | None": st.none() | built(CompactionSummaryMessage),
     "tuple[ToolResultMessage, ...]": st.lists(RESULT, max_size=2).map(tuple),
     "Sequence[AgentMessage]": st.lists(MESSAGE, max_size=2).map(tuple),
     "AgentToolResult": built(AgentToolResult),

@@ -351,7 +351,7 @@ class AgentCore:
                 get_steering_messages=lambda: self._look(run, self._steering),
                 get_follow_up_messages=lambda: self._last_look(run),
             )
-            context = AgentContext(state.system_prompt, state.messages, state.tools)
+            context = AgentContext(state.system_prompt, state.context_messages, state.tools)
             answer = run_loop(prompts, context, self._config, run.signal, ports)
             self._requests[:] = [requests]
             return answer
@@ -381,6 +381,8 @@ class AgentCore:
                 system_prompt=context.system_prompt,
                 messages=context.messages,
                 tools=context.tools,
+                summary=None,
+                first_kept=0,
             )
             return prepare(state)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import attrs
 
 from yiemagent.abort import AbortSignal
-from yiemagent.config import AgentLoopConfig
+from yiemagent.config import AgentLoopConfig, Compaction, Compactor
 from yiemagent.context import AgentContext, LlmContext
 from yiemagent.errors import BadResponseError, ConfigurationError, error_text
 from yiemagent.events import MessageStartEvent, MessageUpdateEvent, notice_of
@@ -46,11 +46,17 @@ __all__ = ["EMPTY_TEXT", "Requests", "stream_assistant_response"]
 
 @attrs.define(eq=False, repr=False)
 class Requests:
-    """What requests of one loop share: the part of the history that is repaired already, and the options."""
+    """What requests of one loop share: the part of the history that is repaired already, and the options.
+
+    `error` is what the latest answer failed with, where a stream told.
+    """
 
     repairer: Repairer = attrs.field(factory=Repairer)
     config: AgentLoopConfig | None = None
     options: StreamOptions = attrs.field(factory=StreamOptions)
+    error: Exception | None = None
+    compaction: Compaction | None = None
+    compactor: Compactor | None = None
 
     def messages(
         self, context: AgentContext, config: AgentLoopConfig, signal: AbortSignal
@@ -68,6 +74,13 @@ class Requests:
         if config is not self.config:
             self.config, self.options = config, config.options()
         return self.options
+
+    def compactor_of(self, config: AgentLoopConfig) -> Compactor | None:
+        """Give what keeps the requests of this loop within the window, as `config` asks for it."""
+        if config.compaction is not self.compaction:
+            self.compaction = config.compaction
+            self.compactor = None if config.compaction is None else config.compaction.begin()
+        return self.compactor
 
 
 def stream_assistant_response(
@@ -108,6 +121,8 @@ def stream_assistant_response(
                 break
     except Exception as error:  # a stream of the user's own may raise anything: the answer failed
         answer.end(error_text(error), signal)
+        answer.error = error
+    requests.error = answer.error
     return answer.message(signal)
 
 
@@ -129,11 +144,13 @@ class _Answer:
     started: bool = False
     partial: PartialMessage | None = None
     final: AssistantMessage | None = None
+    error: Exception | None = None
 
     def take(self, event: Any) -> bool:
         """Tell of a stream event; gives whether the stream is over."""
         if isinstance(event, (DoneEvent, ErrorEvent)):
             self.final = _checked(event)
+            self.error = event.error if isinstance(event, ErrorEvent) else None
             return True
         if isinstance(event, StreamNoticeEvent):
             self.emit(notice_of(event))

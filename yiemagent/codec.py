@@ -406,6 +406,9 @@ _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "AssistantMessage": _tagged("role", messages.AssistantMessage),
     "AssistantMessage | None": _tagged("role", messages.AssistantMessage, optional=True),
     "ToolResultMessage": _tagged("role", messages.ToolResultMessage),
+    "CompactionSummaryMessage | None": _tagged(
+        "role", messages.CompactionSummaryMessage, optional=True
+    ),
     "tuple[ToolResultMessage, ...]": _many(_tagged("role", messages.ToolResultMessage)),
     "Sequence[AgentMessage]": _many(_tagged("role"), Transcript),
     "StreamEvent": _tagged("stream"),

@@ -1,23 +1,85 @@
-"""How a loop works: the one record of its options."""
+"""How a loop works: the one record of its options, and the port to what keeps its requests within the window."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
-from yiemagent.errors import ConfigurationError
+from yiemagent.abort import AbortSignal
+from yiemagent.context import AgentContext
+from yiemagent.errors import ConfigurationError, ContextOverflowError
+from yiemagent.events import Event
 from yiemagent.hooks import Hooks
-from yiemagent.llm import CACHE_USES, CacheUse, StreamOptions
+from yiemagent.llm import CACHE_USES, CacheUse, StreamFn, StreamOptions
 from yiemagent.messages import AgentMessage, LlmModel
 
-__all__ = ["REASONING_LEVELS", "AgentLoopConfig", "GetMessages", "ToolExecution"]
+__all__ = [
+    "REASONING_LEVELS",
+    "AgentLoopConfig",
+    "Compaction",
+    "Compactor",
+    "FitRequest",
+    "GetMessages",
+    "ToolExecution",
+]
 
 ToolExecution: TypeAlias = Literal["parallel", "sequential", "barrier"]
 GetMessages: TypeAlias = Callable[[], Iterable[AgentMessage]]
 
 REASONING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+@attrs.frozen(kw_only=True)
+class FitRequest:
+    """A request that is about to be sent, as it is shown to what keeps requests within the window.
+
+    Args:
+        context: what would be sent, before `prepare_context`.
+        options: what the request asks for.
+        stream_fn: asks the model.
+        signal: the run's.
+        emit: takes the events of what is done.
+        overflow: why the model refused this context, where it did because of its length.
+        asked_for: whether somebody asked for a shorter context, whatever its size.
+        lasting: whether the messages are those that the agent goes on with in its next run.
+    """
+
+    context: AgentContext
+    options: StreamOptions
+    stream_fn: StreamFn
+    signal: AbortSignal
+    emit: Callable[[Event], None]
+    overflow: ContextOverflowError | None = None
+    asked_for: bool = False
+    lasting: bool = True
+
+
+class Compactor(Protocol):
+    """Keeps the requests of one conversation within the window; used by one thread at a time."""
+
+    def fit(self, request: FitRequest, /) -> Sequence[AgentMessage]:
+        """Give the messages to go on with, instead of those of `request.context`.
+
+        Contract: called before each request, on the run's thread; may ask a model. It costs what is new since the last
+        call. The same object where nothing is to be done. A `CompactionEndEvent` that it emits holds what lasts.
+
+        Raises:
+            CompactionError: the context is too long and can't be shortened; the run ends with it.
+        """
+
+
+class Compaction(Protocol):
+    """How conversations are kept within the window; fulfilled by `yiemagent.sessions.Compaction`."""
+
+    def begin(self) -> Compactor:
+        """Begin with a conversation."""
+
+
+def _compacts(_config: Any, field: Any, value: Any) -> None:
+    if value is not None and not callable(getattr(value, "begin", None)):
+        raise TypeError(f"{field.name} must be a yiemagent.sessions.Compaction, not {value!r}")
 
 
 def _not_built(_config: Any, field: Any, value: object) -> None:
@@ -50,6 +112,8 @@ class AgentLoopConfig(Hooks):
         max_cost: US dollars that a run may cost before it ends with an error; None: no limit. Not built yet.
         max_total_tokens: tokens that a run may use before it ends with an error; None: no limit. Not built yet.
         max_retry_delay_ms: the longest wait that a server may ask for.
+        compaction: keeps what is sent within the model's window, such as `yiemagent.sessions.Compaction()`; None sends
+            the whole history.
         abort_grace_s: seconds that tools, hooks and sinks have to return after an abort.
         before_tool_call, after_tool_call, prepare_next_turn, should_stop_after_turn, transform_context,
             convert_to_llm: see `Hooks`.
@@ -81,6 +145,7 @@ class AgentLoopConfig(Hooks):
     max_cost: float | None = attrs.field(default=None, validator=_not_built)
     max_total_tokens: int | None = attrs.field(default=None, validator=_not_built)
     max_retry_delay_ms: int | None = 60_000
+    compaction: Compaction | None = attrs.field(default=None, validator=_compacts)
     abort_grace_s: float = attrs.field(
         default=1.0, validator=[attrs.validators.instance_of((int, float)), attrs.validators.ge(0)]
     )

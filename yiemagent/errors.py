@@ -15,6 +15,7 @@ __all__ = [
     "AuthenticationError",
     "BadResponseError",
     "ChannelFull",
+    "CompactionError",
     "ConfigurationError",
     "ContextOverflowError",
     "DuplicateTool",
@@ -222,6 +223,10 @@ class McpTransportError(McpError):
 
 class McpTimeout(McpError, TimeoutError):
     """A server did not answer within the time limit; whether the request had its effect is not known."""
+
+
+class CompactionError(YiemAgentError):
+    """A conversation could not be shortened for the model, and is as it was; the text says why."""
 
 
 class InvalidJson(YiemAgentError, ValueError):

@@ -13,7 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
-from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from yiemagent.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CompactionSummaryMessage,
+    ToolResultMessage,
+)
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
 from yiemagent.streaming import PartialMessage, StreamEvent, StreamNoticeEvent
@@ -197,15 +202,24 @@ class FallbackEvent(NoticeEvent):
 
 
 class CompactionStartEvent(NoticeEvent):
-    """The history is being shortened; details: `tokens_before`."""
+    """A conversation is being shortened for the model; details: `tokens_before`, `reason`."""
 
     __slots__ = ()
 
 
+@attrs.frozen(eq=False, repr=False)
 class CompactionEndEvent(NoticeEvent):
-    """The history was shortened; details: `tokens_before`, `tokens_after`."""
+    """A conversation was shortened for the model, or that failed and it is as it was.
 
-    __slots__ = ()
+    Details: `tokens_before`, `tokens_after`, `usage` of the summary; where it failed `tokens_before` and `error`.
+
+    Args:
+        summary: what stands from now on for all but the last messages of the history; None where none does.
+        kept: how many messages at the end of the history the model still sees as they are.
+    """
+
+    summary: CompactionSummaryMessage | None = None
+    kept: int = 0
 
 
 class ToolsChangedEvent(NoticeEvent):

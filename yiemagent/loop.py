@@ -19,8 +19,9 @@ from yiemagent.batch import (
     fail_tool_calls,
     fail_tool_calls_from_truncated_message,
 )
-from yiemagent.config import AgentLoopConfig, GetMessages
+from yiemagent.config import AgentLoopConfig, FitRequest, GetMessages
 from yiemagent.context import AgentContext
+from yiemagent.errors import CompactionError, ContextOverflowError
 from yiemagent.events import (
     AgentStartEvent,
     MessageEndEvent,
@@ -142,6 +143,7 @@ class _Loop:
     ports: LoopPorts
     turn: int = 0
     latest: AssistantMessage | None = None
+    replaced: bool = False  # whether `prepare_next_turn` gave a context of its own
     # What the context does not hold yet is behind it here: a context is made when somebody is shown one.
     history: Transcript = attrs.field(init=False)
     new: list[AgentMessage] = attrs.field(factory=list)
@@ -154,7 +156,10 @@ class _Loop:
         self.ports.emit(AgentStartEvent(self.config.session_id))
         pending = self._first(prompts)
         while True:
-            message, batch = self._turn(pending)
+            try:
+                message, batch = self._turn(pending)
+            except CompactionError as error:
+                return self._too_long(error)
             if message is None or message.failed:
                 return message or self._aborted()
             # Asked twice: an abort ends the run at once, its queues untouched, also where a hook was told of it.
@@ -213,8 +218,18 @@ class _Loop:
         return message, offered
 
     def _ask(self) -> tuple[AssistantMessage, AgentContext]:
+        """Ask the model, and once more with a shorter context where it refused this one as too long."""
+        message, offered = self._ask_once()
+        overflow = self.ports.requests.error
+        if self.config.compaction is None or not isinstance(overflow, ContextOverflowError):
+            return message, offered
+        return self._ask_once(overflow)
+
+    def _ask_once(
+        self, overflow: ContextOverflowError | None = None
+    ) -> tuple[AssistantMessage, AgentContext]:
         live = self.ports.live_tools
-        offered = self._shown_context(None if live is None else live())
+        offered = self._fitted(self._shown_context(None if live is None else live()), overflow)
         if self.ports.prepare_context is not None:
             offered = self.ports.prepare_context(offered)
         message = stream_assistant_response(
@@ -229,6 +244,24 @@ class _Loop:
         self._add(message)
         self.ports.emit(MessageEndEvent(message))
         return message, offered
+
+    def _fitted(self, offered: AgentContext, overflow: ContextOverflowError | None) -> AgentContext:
+        """Give the conversation as it fits into the model's window, and go on with that."""
+        requests = self.ports.requests
+        compactor = requests.compactor_of(self.config)
+        if compactor is None:
+            return offered
+        request = FitRequest(
+            context=offered,
+            options=requests.options_of(self.config),
+            stream_fn=self.ports.stream_fn,
+            signal=self.signal,
+            emit=self.ports.emit,
+            overflow=overflow,
+            lasting=not self.replaced,
+        )
+        self.history = transcript(compactor.fit(request))
+        return self._shown_context(offered.tools)
 
     def _run_calls(self, message: AssistantMessage, offered: AgentContext) -> ToolCallBatch:
         calls = message.tool_calls
@@ -286,6 +319,7 @@ class _Loop:
                 self.ports = attrs.evolve(self.ports, live_tools=None)
             self.context = change.context
             self.history = transcript(change.context.messages)
+            self.replaced = True
         if change.model is not None:
             self.config = attrs.evolve(self.config, model=change.model)
         if change.thinking_level is not None:
@@ -301,6 +335,17 @@ class _Loop:
         reason = self.signal.reason
         text = f"aborted: {reason}" if reason else "aborted"
         return made_answer("aborted", text, self.latest)
+
+    def _too_long(self, error: CompactionError) -> AssistantMessage:
+        """End the turn in which the context did not fit, and give the run's answer."""
+        refused = (
+            self.latest if isinstance(self.ports.requests.error, ContextOverflowError) else None
+        )
+        self.ports.emit(TurnEndEvent(refused))
+        if self.signal.aborted:
+            return self._aborted()
+        text = str(error) if refused is None else f"{refused.error_message}; {error}"
+        return made_answer("error", text, self.latest)
 
     def _limit(self, last: AssistantMessage) -> AssistantMessage:
         turns = self.config.max_turns

@@ -11,6 +11,7 @@ import attrs
 from yiemagent.events import (
     AgentEndEvent,
     AgentStartEvent,
+    CompactionEndEvent,
     Event,
     MessageEndEvent,
     MessageStartEvent,
@@ -24,6 +25,7 @@ from yiemagent.events import (
 from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
+    CompactionSummaryMessage,
     StopReason,
     ToolCall,
     ToolResultMessage,
@@ -63,6 +65,10 @@ class Progress:
     open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
     ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
     failed_sinks: set[int] = attrs.field(factory=set)
+    # The latest summary, and the place in the history of the first message behind it.
+    compacted: tuple[CompactionSummaryMessage | None, int] = attrs.field(
+        default=attrs.Factory(lambda self: _compacted(self.latest), takes_self=True)
+    )
     failure: str | None = attrs.field(
         default=attrs.Factory(lambda self: self.latest.error_message, takes_self=True)
     )
@@ -97,6 +103,9 @@ class Progress:
             self.started, self.failure = True, None
         elif kind is AgentEndEvent:
             self.ended, self.failure = True, _failure(event.answer)
+        elif kind is CompactionEndEvent and event.summary is not None:
+            total = len(self.latest.messages) + len(self.new) - self.folded
+            self.compacted = (event.summary, total - event.kept)
         return True
 
     def _message_ended(self, message: AgentMessage) -> None:
@@ -113,8 +122,9 @@ class Progress:
         """Give the state that the events so far lead to; the same object until one changes something."""
         before, new = self.latest, self.new[self.folded :]
         active = self.started and not self.ended
-        parts = (frozenset(self.open_calls), active, self.failure)
-        if new or parts != (before.pending_tool_calls, before.active_run, before.error_message):
+        parts = (frozenset(self.open_calls), active, self.failure, *self.compacted)
+        known = (before.pending_tool_calls, before.active_run, before.error_message)
+        if new or parts != (*known, *_compacted(before)):
             history = transcript(before.messages).extend(new)
             tools = before.tools
             self.latest = AgentState(before.system_prompt, before.model, tools, history, *parts)
@@ -171,6 +181,10 @@ class Progress:
             )
         yield MessageStartEvent(message)
         yield MessageEndEvent(message)
+
+
+def _compacted(state: AgentState) -> tuple[CompactionSummaryMessage | None, int]:
+    return state.summary, state.first_kept
 
 
 def _failure(answer: AssistantMessage) -> str | None:

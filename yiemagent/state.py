@@ -10,12 +10,13 @@ from yiemagent.context import tool_mapping
 from yiemagent.events import (
     AgentEndEvent,
     AgentStartEvent,
+    CompactionEndEvent,
     Event,
     MessageEndEvent,
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
-from yiemagent.messages import AgentMessage, LlmModel
+from yiemagent.messages import AgentMessage, CompactionSummaryMessage, LlmModel
 from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import transcript
@@ -35,6 +36,8 @@ class AgentState(Record):
         pending_tool_calls: ids of the calls that are under way.
         active_run: whether a run is going on.
         error_message: what went wrong in the latest run, or None.
+        summary: what the model sees in place of the messages before `first_kept`; None: it sees them all.
+        first_kept: the place in `messages` of the first that the model sees as it is.
     """
 
     system_prompt: str = ""
@@ -44,6 +47,15 @@ class AgentState(Record):
     pending_tool_calls: frozenset[str] = frozenset()
     active_run: bool = False
     error_message: str | None = None
+    summary: CompactionSummaryMessage | None = None
+    first_kept: int = 0
+
+    @property
+    def context_messages(self) -> Sequence[AgentMessage]:
+        """What a model is shown of the history: the latest summary and what follows; all of it where there is none."""
+        if self.summary is None:
+            return self.messages
+        return transcript((self.summary, *self.messages[self.first_kept :]))
 
 
 def reduce(state: AgentState, event: Event) -> AgentState:
@@ -64,5 +76,8 @@ def reduce(state: AgentState, event: Event) -> AgentState:
             return attrs.evolve(
                 state, pending_tool_calls=frozenset(), active_run=False, error_message=error
             )
+        case CompactionEndEvent() if event.summary is not None:
+            first_kept = len(state.messages) - event.kept
+            return attrs.evolve(state, summary=event.summary, first_kept=first_kept)
         case _:
             return state
