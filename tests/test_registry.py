@@ -585,3 +585,19 @@ def test_swapped_arguments_are_told():
     """A folder in the store's place is refused in words."""
     with pytest.raises(ConfigurationError, match="the store comes first"):
         load_tools("tools", ToolStore())
+
+
+def test_a_watcher_is_told_of_each_change_until_it_goes():
+    """Registering, replacing, removing and clearing are told, reading is not."""
+    store, seen = ToolStore(), []
+    forget = store.watch(lambda: seen.append(store.version))
+    first, second = make_tool("a"), make_tool("b")
+    store.register(first)
+    store.replace(first, second)
+    store.snapshot()
+    store.remove("b")
+    store.clear()
+    forget()
+    store.register(first)
+
+    assert seen == [1, 2, 3, 4]

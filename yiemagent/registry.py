@@ -100,6 +100,7 @@ class ToolStore:
             Path, tuple[str, LoadedFile]
         ] = {}  # by resolved path: the tool's name, the load
         self._errors: dict[Path, ToolLoadError] = {}
+        self._watchers: dict[object, Callable[[], None]] = {}
 
     @property
     def version(self) -> int:
@@ -194,6 +195,20 @@ class ToolStore:
             self._errors.clear()
             self._changed()
 
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
+        """Have `callback` called after each change.
+
+        Contract: it runs in the thread that made the change, while the store is locked: it notes the change and returns
+        at once, and must not raise.
+
+        Returns:
+            A function that takes the callback back.
+        """
+        key = object()
+        with self._lock:
+            self._watchers[key] = callback
+        return lambda: self._watchers.pop(key, None)
+
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
@@ -210,6 +225,8 @@ class ToolStore:
     def _changed(self) -> None:
         self._snapshot = None
         self._version += 1
+        for watcher in tuple(self._watchers.values()):
+            watcher()
 
     def _origin(self, name: str) -> str:
         paths = [path for path, kept in self._files.items() if kept[0] == name]
