@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
+import queue
 import threading
 
+from yiemagent.mcp.jsonrpc import read_message
 from yiemagent.mcp.serve_stdio import serve_stdio
+from yiemagent.mcp.server_connection import ServerConnection
 
 STATELESS = "2026-07-28"
 
@@ -181,3 +185,68 @@ def events(body):
                 }
             )
     return found
+
+
+class Recorder:
+    """A channel that keeps what it is given."""
+
+    def __init__(self):
+        self.sent = queue.SimpleQueue()
+        self.answers = queue.SimpleQueue()
+        self.interrupted = 0
+
+    def send(self, message):
+        """Keep a message."""
+        self.sent.put(message)
+
+    def finish(self, call_id, message, code):
+        """Keep an answer."""
+        self.answers.put(message)
+
+    def interrupt(self):
+        """Count it."""
+        self.interrupted += 1
+
+    def next_sent(self):
+        """Give the next message."""
+        return self.sent.get(timeout=10)
+
+    def next_answer(self):
+        """Give the next answer."""
+        return self.answers.get(timeout=10)
+
+
+class Client:
+    """A client in the same process: a connection whose calls run on the threads of the server."""
+
+    def __init__(self, server, principal=None, **options):
+        self.server = server
+        self.channel = Recorder()
+        self.home = Recorder()
+        self.connection = ServerConnection(server, self.home, principal, **options)
+        self.numbers = itertools.count(1)
+
+    def send(self, message):
+        """Send a message and go on."""
+        call = self.connection.receive(read_message(message), self.channel)
+        if call is not None:
+            self.server.pool.start(self.connection.run, call)
+
+    def shake_hands(self, version="2025-11-25", capabilities=None):
+        """Open the connection."""
+        self.send(initialize(version, capabilities=capabilities))
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return self.channel.next_answer()["result"]
+
+    def ask(self, method, **params):
+        """Send a request and give its result or error."""
+        return self._asked(asked(next(self.numbers), method, **params))
+
+    def stateless(self, method, capabilities=None, **params):
+        """Send a stateless request and give its result or error."""
+        return self._asked(stateless(next(self.numbers), method, capabilities, **params))
+
+    def _asked(self, message):
+        self.send(message)
+        answer = self.channel.next_answer()
+        return answer.get("result", answer.get("error"))
