@@ -40,6 +40,7 @@ FLOORS = {
     "tool_files": 2,
     "arguments": 3,
     "channels": 3,
+    "locks": 3,
     "streaming": 3,
     "tool": 3,
     "transcript": 3,
@@ -87,6 +88,7 @@ LIVES = {
     "agent_core",
     "event_stream",
     "batch",
+    "locks",
     "pipeline",
     "registry",
 }

@@ -25,6 +25,7 @@ from yiemagent.context import AgentContext
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
 from yiemagent.events import EventSink
+from yiemagent.locks import work_alone
 from yiemagent.machine import Action, View, decide
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.registry import ToolStore
@@ -242,6 +243,8 @@ class AgentCore:
         context = contextvars.copy_context()
         chain = _waiting_for.get() if waits else ()
         context.run(_waiting_for.set, (*chain, self))
+        if not waits:
+            context.run(work_alone)
         return Entry(message, next(self._serials), context)
 
     def _put(self, entry: Entry, *, reserve: bool, timeout_s: float | None) -> None:

@@ -6,6 +6,7 @@ model. `BaseException` is caught on purpose: a tool that calls `sys.exit()` must
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ from yiemagent.hooks import (
     after_result,
     before_result,
 )
+from yiemagent.locks import holding
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import freeze_json, thaw_json
 from yiemagent.record import Record
@@ -46,6 +48,7 @@ __all__ = [
 
 ABORTED_TEXT = "Operation aborted"
 BLOCKED_TEXT = "Tool execution was blocked"
+_AT_ONCE = contextlib.nullcontext()
 
 Emit: TypeAlias = Callable[[Event], None]
 
@@ -182,7 +185,8 @@ def execute_prepared_tool_call(
     """Run the tool; never raises.
 
     Updates are emitted in the order in which the tool gives them, while it runs; what comes after it settled is
-    dropped. What is registered meanwhile is named in the result's `added_tool_names`.
+    dropped. What is registered meanwhile is named in the result's `added_tool_names`. A tool with locks waits for them
+    first; an abort ends that wait, and so does the call's time limit, which aborts its signal.
 
     Args:
         prepared: the call.
@@ -201,9 +205,11 @@ def execute_prepared_tool_call(
         if accepting:
             emit(ToolExecUpdateEvent(call.id, call.name, call.arguments, freeze_json(partial)))
 
+    tool = prepared.tool
+    alone = holding(tool.lock, signal, tool.name) if tool.lock else _AT_ONCE
     try:
-        with collect_registrations() as added:
-            result = prepared.tool.execute(call.id, prepared.args, signal, on_partial_result)
+        with collect_registrations() as added, alone:
+            result = tool.execute(call.id, prepared.args, signal, on_partial_result)
     except BaseException as error:  # a tool may raise anything; see the head of the room
         text = _exception_text(error) if signal.aborted_at is None else ABORTED_TEXT
         return ExecutedOutcome(create_error_tool_result(text), is_error=True)

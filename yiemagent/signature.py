@@ -37,6 +37,7 @@ def tool(
     parallel_tool_execute: bool = False,
     timeout_s: float | None = 600.0,
     isolation: Literal["thread", "process"] = "thread",
+    lock: str | Iterable[str] | None = None,
     annotations: Mapping[str, Any] | None = None,
     output_schema: Mapping[str, Any] | None = None,
     examples: Iterable[tuple[str, Mapping[str, Any]]] = (),

@@ -87,6 +87,13 @@ def _hints(hints: Mapping[str, Any] | None) -> FrozenDict:
     return cast("FrozenDict", freeze_json(hints or {}))
 
 
+def _lock_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    given = (names,) if isinstance(names, str) else tuple(names or ())
+    if not all(map(_has_words, given)):
+        raise ConfigurationError(f"lock must be a name or a list of names, not {names!r}")
+    return tuple(sorted(set(given)))
+
+
 def _examples(
     pairs: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> tuple[tuple[str, FrozenDict], ...]:
@@ -115,13 +122,15 @@ class AgentTool(Record):
         parallel_tool_execute: whether it may run beside other calls.
         timeout_s: seconds that a call may take; None lifts the limit.
         isolation: where it runs: "thread"; "process" comes with a later version.
+        lock: names of what it must have for itself, such as "repo", or one name: calls that share one never overlap,
+            whichever agent of the process makes them. It says nothing about running beside other calls.
         annotations: MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`.
         output_schema: JSON Schema of structured results, or None.
         examples: pairs of a user's sentence and the arguments it asks for; they help small models.
 
     Raises:
         ConfigurationError: on a name that providers refuse, an empty description, an `execute` that is a coroutine
-            function, or `isolation="process"`.
+            function, a lock that is no name, or `isolation="process"`.
     """
 
     name: str
@@ -143,6 +152,7 @@ class AgentTool(Record):
     parallel_tool_execute: bool = attrs.field(default=False, kw_only=True)
     timeout_s: float | None = attrs.field(default=600.0, kw_only=True)
     isolation: Literal["thread", "process"] = attrs.field(default="thread", kw_only=True)
+    lock: tuple[str, ...] = attrs.field(default=(), converter=_lock_names, kw_only=True)
     annotations: Mapping[str, Any] = attrs.field(factory=FrozenDict, converter=_hints, kw_only=True)
     output_schema: Mapping[str, Any] | None = attrs.field(
         default=None, converter=freeze_json, kw_only=True
