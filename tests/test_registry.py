@@ -590,7 +590,7 @@ def test_swapped_arguments_are_told():
 def test_a_watcher_is_told_of_each_change_until_it_goes():
     """Registering, replacing, removing and clearing are told, reading is not."""
     store, seen = ToolStore(), []
-    forget = store.watch(lambda: seen.append(store.version))
+    forget = store.on_change(lambda: seen.append(store.version))
     first, second = make_tool("a"), make_tool("b")
     store.register(first)
     store.replace(first, second)
