@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.sessions.stores import HEADER, JSONL
 from yiemagent.errors import ConfigurationError, SessionError
-from yiemagent.events import AgentStartEvent, MessageEndEvent
+from yiemagent.events import AgentStartEvent, CompactionEndEvent, MessageEndEvent
 from yiemagent.history import check
 from yiemagent.messages import (
     AssistantMessage,
@@ -275,6 +275,24 @@ def test_a_compaction_is_honoured(session):
     assert isinstance(first, CompactionSummaryMessage)
     assert [message.text for message in rest] == ["c", "d", "e"]
     assert [message.text for message in session.messages_at(4)] == ["a", "b", "c", "d"]
+
+
+def test_a_compaction_that_is_told_of_is_written(session):
+    """The summary stands for all but the messages that are kept, however they came into the session."""
+    queued = user("c")
+    session.accept("input", queued)
+    for message in (user("a"), user("b"), queued, user("d")):
+        session.record(MessageEndEvent(message))
+    session.record(CompactionEndEvent("failed", {"error": "x"}))
+    summary = CompactionSummaryMessage("a and b", 50, NOON)
+    session.record(CompactionEndEvent("shortened", {"n": 1}, summary=summary, kept=2))
+
+    entry = session.entries()[-1]
+    assert entry.body == CompactionBody("a and b", 4, 50, {"n": 1})
+    assert [getattr(m, "text", "summary") for m in session.messages] == ["summary", "c", "d"]
+    session.record(CompactionEndEvent("shortened", summary=summary, kept=0))
+    assert session.messages[0].summary == "a and b"
+    assert len(session.messages) == 1
 
 
 # -- branches ---------------------------------------------------------------------------------------------------------

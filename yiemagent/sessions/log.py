@@ -9,13 +9,15 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import attrs
 
 from yiemagent.errors import InvalidJson, SessionError
-from yiemagent.messages import ToolCall, ToolResultMessage, utc_now
+from yiemagent.messages import CompactionSummaryMessage, ToolCall, ToolResultMessage, utc_now
 from yiemagent.sessions.bodies import (
     Body,
+    CompactionBody,
     DeliveredBody,
     LabelBody,
     LeafBody,
@@ -150,6 +152,16 @@ class Log:
         else:
             tree.add(entry)
         return number
+
+    def write_compaction(self, summary: CompactionSummaryMessage, kept: int, details: Any) -> None:
+        """Write that a summary stands for all but the last `kept` messages.
+
+        Raises:
+            SessionError: it is not written.
+        """
+        self.flush()
+        first_kept = self.tree.first_of_last(kept)
+        self._write(CompactionBody(summary.summary, first_kept, summary.tokens_before, details))
 
     def write_partial(self, partial: PartialBody) -> None:
         """Write what came of an answer, unless messages wait that it would have to follow.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from yiemagent.errors import ConfigurationError, SessionError
-from yiemagent.events import AgentEndEvent, AgentStartEvent, Event, TurnEndEvent
+from yiemagent.events import AgentEndEvent, AgentStartEvent, CompactionEndEvent, Event, TurnEndEvent
 from yiemagent.messages import AgentMessage, ToolCall, utc_now
 from yiemagent.sessions.bodies import (
     Body,
@@ -377,6 +377,8 @@ class Session:
         with self._held():
             if isinstance(event, AgentStartEvent):
                 self._log.flush()
+            elif isinstance(event, CompactionEndEvent) and event.summary is not None:
+                self._log.write_compaction(event.summary, event.kept, event.details)
             body = self._recording.take(event)
             if isinstance(body, PartialBody):
                 self._log.write_partial(body)

@@ -25,6 +25,9 @@ from yiemagent.sessions.entries import Entry
 __all__ = ["Tree"]
 
 _ROOT, _SIDE = -1, -2  # in place of a parent's position
+_MESSAGES = frozenset(
+    {"message", "delivered", "branch_summary"}
+)  # kinds that are messages to the model
 
 
 class Tree:
@@ -176,6 +179,15 @@ class Tree:
             found.append(position)
             position = self._parents[position]
         found.reverse()
+        return found
+
+    def first_of_last(self, count: int) -> int:
+        """Give the id of the first of the last `count` messages of the conversation; the next id where they are none."""
+        position, found = self._leaf, self.next_id
+        while count > 0 and position >= 0:
+            if self.kind(position) in _MESSAGES:
+                count, found = count - 1, self._ids[position]
+            position = self._parents[position]
         return found
 
     def leaves(self) -> list[int]:
