@@ -27,6 +27,7 @@ PACKAGE = ROOT / "yiemagent"
 FLOORS = {
     "record": 0,
     "errors": 1,
+    "excerpt": 1,
     "machine": 1,
     "memo": 1,
     "payload": 1,
@@ -38,6 +39,7 @@ FLOORS = {
     "plain_check": 2,
     "messages": 2,
     "tool_files": 2,
+    "workspace": 2,
     "arguments": 3,
     "channels": 3,
     "locks": 3,
