@@ -46,7 +46,7 @@ def test_every_error_is_one_of_ours(kind):
     "error",
     [
         ToolLoadError("/t.py:3: bad", "/t.py", 3, "bad"),
-        HttpError("no", 503, True),
+        HttpError("no", None, True, False),
         HttpTimeout("late", None, True),
         LlmError("no", 500, True, 100),
         RateLimitError("slow", 429, True, 2000),

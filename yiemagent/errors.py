@@ -113,6 +113,7 @@ class HttpError(YiemAgentError):
         message: what went wrong, in words for a person; names the server, never a key or the query of a URL.
         status: the HTTP status, or None where there was no response.
         retryable: whether asking again may help.
+        reached: False where there was no connection, so that the server can't have seen the request.
     """
 
     def __init__(
@@ -120,13 +121,15 @@ class HttpError(YiemAgentError):
         message: str,
         status: int | None = None,
         retryable: bool = False,
+        reached: bool = True,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
+        self.reached = reached
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.status, self.retryable)
+        return type(self), (str(self), self.status, self.retryable, self.reached)
 
 
 class HttpTimeout(HttpError, TimeoutError):

@@ -279,6 +279,18 @@ def test_stale_connection_is_replaced_once(client):
         assert len(server.requests) == 3
 
 
+def test_stale_connection_is_not_replaced_where_that_is_forbidden(client):
+    """What must never arrive twice is not sent again, and the error says that it may have arrived."""
+    answers = [Answer(b"a", then="keep"), Answer(status=None), Answer(b"b")]
+    with ScriptedServer(*answers) as server:
+        client.request("GET", server.url).read()
+        with pytest.raises(HttpError) as caught:
+            client.request("POST", server.url, json=1, resend=False)
+
+        assert caught.value.reached
+        assert len(server.requests) == 2
+
+
 def test_fresh_connection_is_not_replaced(client):
     """A first connection that the server closes without an answer is an error."""
     with ScriptedServer(Answer(status=None, then="reset")) as server:
@@ -490,6 +502,7 @@ def test_nobody_listens(client):
         client.request("GET", f"http://127.0.0.1:{port}/v1?key=secret")
 
     assert caught.value.retryable and caught.value.status is None
+    assert not caught.value.reached
 
 
 def test_unknown_name():

@@ -157,3 +157,14 @@ def test_many_events_below_the_limit():
     parser = SseParser(max_event_chars=100)
 
     assert len(parser.feed(b"data: 0123456789\n\n" * 1000)) == 1000
+
+
+def test_the_last_id_is_known_without_data():
+    """An event that holds an id and nothing else is none, but its id counts."""
+    parser = SseParser()
+
+    assert parser.last_event_id == ""
+    assert parser.feed(b"id: 5\n\n") == []
+    assert parser.last_event_id == "5"
+    assert parser.feed(b"id: 6\ndata: x\n\n") == [SseEvent("x", "message", "6")]
+    assert parser.last_event_id == "6"

@@ -82,6 +82,8 @@ class Exchange:
         """Whether a connection was made for this exchange; else it uses one that was kept."""
         self.answered = False
         """Whether any of the answer has come."""
+        self.reached = False
+        """Whether there was a connection, so that the server may have seen the request."""
         self._resolver = resolver
         # Guards the fields below and every shutdown, so that one never hits a socket that was given back or closed.
         # Held for nothing that blocks. Re-entrant, since a signal handler may abort while its thread is in here.
@@ -107,7 +109,7 @@ class Exchange:
     def connect_error(self) -> HttpTimeout:
         """The error that tells of the limit for the connection."""
         limit = f"{self.connect_timeout_s:g} s"
-        return HttpTimeout(f"no connection to {self.origin} within {limit}", None, True)
+        return HttpTimeout(f"no connection to {self.origin} within {limit}", None, True, False)
 
     def idle_error(self) -> HttpTimeout:
         """The error that tells of the limit for the answer."""
@@ -132,7 +134,7 @@ class Exchange:
             if self._aborted or self._over:
                 shut_down(sock)
             else:
-                self._sock = sock
+                self._sock, self.reached = sock, True
 
     def forget(self) -> None:
         """Leave the socket alone from now on: it is closed next, or given to somebody else."""
@@ -284,7 +286,7 @@ def _start(call: _Call) -> None:
     except RuntimeError as error:
         if sys.is_finalizing() or "shutdown" in str(error):
             raise AbortedError("aborted: the interpreter is shutting down") from error
-        raise HttpError(f"no thread to connect with: {error}", None, True) from error
+        raise HttpError(f"no thread to connect with: {error}", None, True, False) from error
 
 
 def _nothing() -> None:

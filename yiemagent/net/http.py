@@ -3,7 +3,7 @@
 `requests` and `urllib3` load at the first request. Of `requests` the prepared request and the adapter are used; a
 session would add cookies, `.netrc` and the environment of the moment, none of which is wanted. Nothing is asked again
 here, with one exception: where a kept connection turns out to have been closed by the server before any of the answer
-came, the request goes out once more on a fresh connection, whatever its method.
+came, the request goes out once more on a fresh connection, whatever its method, unless the caller forbids it.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class HttpClient:
         connect_timeout_s: float | None = 10.0,
         idle_timeout_s: float | None = 120.0,
         stream: bool = False,
+        resend: bool = True,
     ) -> HttpResponse:
         """Send a request and wait for the headers of the answer.
 
@@ -92,6 +93,8 @@ class HttpClient:
             connect_timeout_s: limit for resolving, connecting and the TLS handshake together; None: none.
             idle_timeout_s: limit for each wait for bytes of the answer; None: none.
             stream: ask for a body that isn't compressed, so that it can be read as it comes.
+            resend: whether it may go out again where a kept connection was closed before any of the answer came;
+                False where it must never arrive twice.
 
         Raises:
             AbortedError: the signal was set.
@@ -115,7 +118,7 @@ class HttpClient:
             resolver=self._resolver,
         )
         for _ in range(_MAX_REDIRECTS + 1):
-            response = self._send(prepared, signal, begin)
+            response = self._send(prepared, signal, begin, resend=resend)
             target = _redirect(prepared, response)
             if target is None:
                 return response
@@ -130,7 +133,9 @@ class HttpClient:
         if adapter is not None:
             adapter.close()
 
-    def _send(self, prepared: Any, signal: AbortSignal | None, begin: Any) -> HttpResponse:
+    def _send(
+        self, prepared: Any, signal: AbortSignal | None, begin: Any, *, resend: bool
+    ) -> HttpResponse:
         from yiemagent.net import transport
 
         adapter, environment = self._ready()
@@ -143,7 +148,7 @@ class HttpClient:
                 return HttpResponse(adapter.exchange(prepared, exchange, proxy), exchange)
             except BaseException as error:  # whatever it is, the signal must forget the exchange
                 exchange.end()
-                if fresh or not transport.is_stale(error, exchange):
+                if fresh or not resend or not transport.is_stale(error, exchange):
                     transport.fail(error, exchange)
         raise AssertionError  # the second round returned or raised
 

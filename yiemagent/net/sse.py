@@ -50,6 +50,11 @@ class SseParser:
         self._stray_chars = 0
 
     @property
+    def last_event_id(self) -> str:
+        """The last id that the server has named, also by an event without data; empty where it named none."""
+        return self._id
+
+    @property
     def stray(self) -> str:
         """The lines that were no field of any event (the first 64 KiB), such as an error body without framing."""
         return "\n".join(self._stray)

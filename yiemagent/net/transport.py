@@ -241,12 +241,13 @@ def fail(error: BaseException, exchange: Exchange) -> NoReturn:
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         hint = "SSL_CERT_FILE may name a file of certificates to trust"
         raise HttpError(
-            f"the certificate of {exchange.origin} is not trusted: {_reason(causes)}; {hint}"
+            f"the certificate of {exchange.origin} is not trusted: {_reason(causes)}; {hint}",
+            reached=False,
         ) from error
     what = "the connection to {} broke" if exchange.answered else "no connection to {}"
     text = f"{what.format(exchange.origin)}: {_reason(causes)}"
     broken = not any(isinstance(cause, exceptions.DecodeError) for cause in causes)
-    raise HttpError(text, None, broken) from error
+    raise HttpError(text, None, broken, exchange.reached) from error
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
