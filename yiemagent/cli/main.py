@@ -8,18 +8,22 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from yiemagent import __version__
 from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
+from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import AuthenticationError, ConfigurationError, YiemAgentError
 from yiemagent.llm import StreamFn
+from yiemagent.mcp.serve_stdio import serve_stdio
+from yiemagent.mcp.server import McpServer
 from yiemagent.providers import create, local, local_models
 from yiemagent.providers.http_provider import HttpProvider
+from yiemagent.registry import ToolStore
 
 __all__ = ["main"]
 
@@ -67,6 +71,8 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
                 return ask_command(options, terminal, sys.stdin or io.StringIO(), _model(options))
             case "local":
                 return local_command(options, terminal, _local_parts())
+            case "mcp":
+                return mcp_command(options, terminal, McpParts(_serve_stdio, _serve_http))
             case _:
                 return tools_command(options, terminal)
     except (UsageProblem, ConfigurationError) as error:
@@ -124,12 +130,26 @@ def _local_parts() -> LocalParts:
     )
 
 
+def _serve_stdio(store: ToolStore) -> None:
+    with McpServer(store, version=__version__) as server:
+        serve_stdio(server)
+
+
+@contextlib.contextmanager
+def _serve_http(store: ToolStore, /, **options: Any) -> Iterator[Serving]:
+    from yiemagent.mcp.serve_http import HttpServing  # what is not used is not loaded
+
+    with McpServer(store, version=__version__) as server, HttpServing(server, **options) as serving:
+        yield serving
+
+
 _EXAMPLES = """\
 examples:
   yiemagent local pull                        get the small model that runs on this machine
   yiemagent ask "What time is it in Tokyo?"   ask it
   yiemagent ask --model openai:gpt-5.1 --tools my_tools "What can you do?"
   yiemagent tools check my_tools              see what is wrong with tool files
+  yiemagent mcp serve my_tools                serve them to an MCP client
 
 'yiemagent COMMAND --help' says more about a command.
 """
@@ -147,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_ask(commands)
     add_tools(commands)
+    add_mcp(commands)
     add_local(commands)
     return parser
 
