@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,9 @@ IMAGE_TOKENS = 1_600  # what a large image costs with most providers; none says 
 MESSAGE_TOKENS = 6  # what stands around a message: its role, its marks, the id of a call
 # A reported size below this part of the estimate is none: some servers report nothing, or only what was not cached.
 _LEAST_REPORTED = 0.25
+# What a model counts is compared with an estimate that is large enough for what providers add by themselves not to
+# matter; and no model counts so many more tokens, so beyond that something else is reported.
+_ENOUGH, _OVERHEAD, _MOST_SCALE = 2_000, 500, 4.0
 
 
 def text_tokens(text: str) -> int:
@@ -94,51 +98,64 @@ class Meter:
     """Measures a context that grows, and walks only what is new. Used by one thread.
 
     What a model reported counts where it answered to this context; an answer that is older than the summary at the
-    context's head was given to a larger one.
+    context's head was given to a larger one. Where it counts more tokens than the estimate, so are those of the
+    messages behind it.
+
+    Attributes:
+        fixed: the estimate of what a request holds beside its messages.
+        scale: how many tokens the model counts for one of the estimate; never below 1.
     """
 
     def __init__(self) -> None:
-        self._seen: Transcript | None = None
+        self.fixed = 0
+        self.scale = 1.0
+        self._seen: Sequence[AgentMessage] | None = None
         self._estimate = 0  # of the messages seen
         self._reported: int | None = None  # the size up to some message of those seen
         self._since = 0  # the estimate of the messages behind that
         self._fixed_of: tuple[str, Mapping[str, AgentTool]] | None = None
-        self._fixed = 0
 
-    def size(self, context: AgentContext) -> int:
-        """Give how many tokens a request with this context has, about."""
-        messages = _transcript(context.messages)
-        self._measure_fixed(context)
-        if self._seen is not None and messages.continues(self._seen):
-            self._take(messages[len(self._seen) :])
-        elif self._seen is None:
+    def measure_fixed(self, context: AgentContext) -> None:
+        """Measure what requests with this context hold beside their messages."""
+        known = self._fixed_of
+        if known is None or known[0] != context.system_prompt or known[1] is not context.tools:
+            self.fixed = fixed_tokens(context.system_prompt, context.tools)
+            self._fixed_of = (context.system_prompt, context.tools)
+
+    def size(self, messages: Sequence[AgentMessage]) -> int:
+        """Give how many tokens a request with these messages has, about."""
+        if self._seen is None:
             self._begin(messages, trusted=True)
+        elif self._goes_on(messages):
+            self._take(messages[len(self._seen) :])
         else:  # somebody gave another context: nobody has reported the size of that
             self._begin(messages, trusted=False)
         self._seen = messages
-        return self._total()
+        estimate = self.estimate
+        if self._reported is None:
+            return estimate
+        return max(self._reported + self.scaled(self._since), int(estimate * _LEAST_REPORTED))
 
-    def begin_anew(self, messages: Transcript) -> None:
-        """Measure `messages`, to which no model has answered yet, in place of all that was measured before."""
+    @property
+    def estimate(self) -> int:
+        """The size of the messages measured last, whatever was reported of it."""
+        return self.scaled(self.fixed + self._estimate)
+
+    def scaled(self, tokens: int) -> int:
+        """Give an estimate as the model would count it."""
+        return int(tokens * self.scale)
+
+    def begin_anew(self, messages: Sequence[AgentMessage]) -> None:
+        """Measure messages to which no model has answered yet, in place of all that was measured before."""
         self._begin(messages, trusted=False)
         self._seen = messages
 
-    @property
-    def fixed(self) -> int:
-        """The estimate of what the latest context holds beside its messages."""
-        return self._fixed
-
-    def _total(self) -> int:
-        estimate = self._fixed + self._estimate
-        if self._reported is None:
-            return estimate
-        return max(self._reported + self._since, int(estimate * _LEAST_REPORTED))
-
-    def _measure_fixed(self, context: AgentContext) -> None:
-        known = self._fixed_of
-        if known is None or known[0] != context.system_prompt or known[1] is not context.tools:
-            self._fixed = fixed_tokens(context.system_prompt, context.tools)
-            self._fixed_of = (context.system_prompt, context.tools)
+    def _goes_on(self, messages: Sequence[AgentMessage]) -> bool:
+        seen = self._seen
+        assert seen is not None
+        if isinstance(messages, Transcript) and messages.continues(seen):
+            return True
+        return len(messages) >= len(seen) and all(map(operator.is_, seen, messages))
 
     def _begin(self, messages: Sequence[AgentMessage], *, trusted: bool) -> None:
         self._estimate, self._reported, self._since = 0, None, 0
@@ -155,8 +172,11 @@ class Meter:
             elif trusted and isinstance(message, AssistantMessage) and not message.failed:
                 used = message.usage.total_tokens if message.usage is not None else 0
                 if used and (summary is None or message.timestamp >= summary.timestamp):
-                    self._reported, self._since = used, 0
+                    self._report(used)
 
-
-def _transcript(messages: Sequence[AgentMessage]) -> Transcript:
-    return messages if isinstance(messages, Transcript) else Transcript(messages)
+    def _report(self, used: int) -> None:
+        """Take what a model counted up to here."""
+        self._reported, self._since = used, 0
+        estimate = self.fixed + self._estimate
+        if estimate >= _ENOUGH:
+            self.scale = min(_MOST_SCALE, max(1.0, (used - _OVERHEAD) / estimate))
