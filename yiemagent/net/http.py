@@ -192,6 +192,8 @@ class HttpResponse:
     def __init__(self, response: Any, exchange: Exchange) -> None:
         self.status: int = response.status_code
         self.headers: Mapping[str, str] = response.headers
+        self.url: str = response.url
+        """Where the answer came from, after redirects."""
         self.origin = exchange.origin
         self._raw = response.raw
         self._exchange = exchange
