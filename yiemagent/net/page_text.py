@@ -114,9 +114,8 @@ class _Page:
     def __init__(self, url: str) -> None:
         self._url = url
         self._parts: list[str] = []
-        self._links: list[
-            tuple[int, str]
-        ] = []  # where in the parts a link began, and where it leads
+        # Where in the parts a link began, and where it leads.
+        self._open_link: tuple[int, str] | None = None
         self._as_is = 0
 
     def text(self, source: str) -> None:
