@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -24,12 +24,13 @@ from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
-from yiemagent.events import EventSink
+from yiemagent.events import EventSink, ToolsChangedEvent
 from yiemagent.locks import work_alone
 from yiemagent.machine import Action, View, decide
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.registry import ToolStore
 from yiemagent.state import AgentState
+from yiemagent.tool import AgentTool
 
 if TYPE_CHECKING:
     from yiemagent.answer import Requests
@@ -94,6 +95,7 @@ class AgentCore:
         # What the last run's requests worked out, so that a run costs what is new. A run takes it out, so that one
         # that was abandoned shares it with nobody; the next then begins anew.
         self._requests: list[Requests] = []
+        self._changes_seen = store.change_number
         self._pool: DaemonPool | None = None
 
     # -- looking --
@@ -348,7 +350,7 @@ class AgentCore:
                 stream_fn=self._stream_fn,
                 emit=run.emit,
                 pool=pool,
-                live_tools=self.store.snapshot,
+                live_tools=self._live_tools(run),
                 prepare_context=self._prepared(run),
                 requests=requests,
                 get_steering_messages=lambda: self._look(run, self._steering),
@@ -372,6 +374,17 @@ class AgentCore:
             close_gate=self._close_gate,
             on_done=self._bell.ring,
         )
+
+    def _live_tools(self, run: Run) -> Callable[[], Mapping[str, AgentTool]]:
+        """Give what gives the tools on offer; what changed in watched folders since the last turn is told first."""
+
+        def tools() -> Mapping[str, AgentTool]:
+            for change in self.store.look(self._changes_seen):
+                self._changes_seen = change.number
+                run.emit(ToolsChangedEvent(change.message, change.details))
+            return self.store.snapshot()
+
+        return tools
 
     def _prepared(self, run: Run) -> Callable[[AgentContext], AgentContext] | None:
         prepare = self._prepare_context

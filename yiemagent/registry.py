@@ -10,19 +10,21 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from os import PathLike
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
-from yiemagent.tool import AgentTool, AgentToolResult
+from yiemagent.registrations import collect_registrations, note_registration
+from yiemagent.tool import AgentTool
+from yiemagent.tool_listing import list_tool, tool_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from yiemagent.tool_files import LoadedFile
+    from yiemagent.tool_folders import FolderContents, ToolChange, WatchedFolders
 
 __all__ = [
     "ToolStore",
@@ -31,8 +33,10 @@ __all__ = [
     "collect_registrations",
     "get_tools",
     "list_tool",
+    "load_tool_file",
     "load_tools",
     "register_tool",
+    "store_being_filled",
     "tool_lines",
 ]
 
@@ -43,39 +47,8 @@ class _DuplicateToolFile(ToolLoadError, DuplicateTool):
     """A file's tool has a name that is taken."""
 
 
-# --- which call registered what --------------------------------------------------------------------------------------
-
-_registered: ContextVar[list[str] | None] = ContextVar("yiemagent_registered", default=None)
-
-
-class _Collection:
-    """The block of `collect_registrations`; a class, since every tool call opens one."""
-
-    __slots__ = ("_token",)
-
-    def __enter__(self) -> list[str]:
-        names: list[str] = []
-        self._token: Token[list[str] | None] = _registered.set(names)
-        return names
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _registered.reset(self._token)
-
-
-def collect_registrations() -> AbstractContextManager[list[str], None]:
-    """Collect the names of tools that are registered in a `with` block, in its context, in any store."""
-    return _Collection()
-
-
-def _note(name: str) -> None:
-    names = _registered.get()
-    if names is not None and name not in names:
-        names.append(name)
+# The store that a tool file is loaded into, while it is.
+_filling: ContextVar[ToolStore | None] = ContextVar("yiemagent_filling", default=None)
 
 
 # --- the store -------------------------------------------------------------------------------------------------------
@@ -101,6 +74,7 @@ class ToolStore:
         ] = {}  # by resolved path: the tool's name, the load
         self._errors: dict[Path, ToolLoadError] = {}
         self._watchers: dict[object, Callable[[], None]] = {}
+        self._watched: WatchedFolders | None = None
 
     @property
     def version(self) -> int:
@@ -136,7 +110,7 @@ class ToolStore:
                 )
             self._tools[tool.name] = tool
             self._changed()
-        _note(tool.name)
+        note_registration(tool.name)
         return tool
 
     def replace(self, old: AgentTool, new: AgentTool) -> AgentTool:
@@ -157,7 +131,7 @@ class ToolStore:
             self._swap(old.name, new)
             self._files = {path: kept for path, kept in self._files.items() if kept[0] != old.name}
             self._changed()
-        _note(new.name)
+        note_registration(new.name)
         return new
 
     def get(self, name: str) -> AgentTool | None:
@@ -188,11 +162,12 @@ class ToolStore:
         return snapshot
 
     def clear(self) -> None:
-        """Take every tool out, and forget what was loaded and what was wrong with it."""
+        """Take every tool out, and forget what was loaded, what was wrong with it and what was watched."""
         with self._lock:
             self._tools.clear()
             self._files.clear()
             self._errors.clear()
+            self._watched = None
             self._changed()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
@@ -208,6 +183,65 @@ class ToolStore:
         with self._lock:
             self._watchers[key] = callback
         return lambda: self._watchers.pop(key, None)
+
+    def watch(self, directory: str | PathLike[str]) -> dict[str, AgentTool]:
+        """Load the tool files of a folder, and look at them again whenever an agent with this store begins a turn.
+
+        What changed is told by a `ToolsChangedEvent` for each file. A file that broke keeps its last good version, and
+        calls that are running go on with theirs.
+
+        Returns:
+            The tools of this folder's files, in order.
+
+        Raises:
+            ConfigurationError: where there is no such folder.
+        """
+        tools = load_tools(self, directory)
+        from yiemagent.tool_folders import WatchedFolders
+
+        with self._lock:
+            if self._watched is None:
+                self._watched = WatchedFolders(self._lock, self._of_folder, self._load_again)
+        self._watched.add(_folder(directory))
+        return tools
+
+    def unwatch(self, directory: str | PathLike[str]) -> None:
+        """Look at a folder no more; its tools stay."""
+        if self._watched is not None:
+            self._watched.remove(_folder(directory))
+
+    @property
+    def change_number(self) -> int:
+        """The number of the latest change of a watched folder that was seen."""
+        return 0 if self._watched is None else self._watched.number
+
+    def look(self, since: int = 0) -> tuple[ToolChange, ...]:
+        """Look at the watched folders and load what changed there.
+
+        Only one thread looks at a time: who comes meanwhile gets what was found so far.
+
+        Args:
+            since: the number of a change.
+
+        Returns:
+            The changes after that one, oldest first; of very many the latest.
+        """
+        return () if self._watched is None else self._watched.look(since)
+
+    def _load_again(self, folder: Path) -> None:
+        _load_all(self, folder, "skip")
+
+    def _of_folder(self, folder: Path) -> FolderContents:
+        """What a folder's files gave, what is wrong with them, and what they were loaded with."""
+        from yiemagent.tool_folders import FolderContents
+
+        with self._lock:
+            kept = {path: kept for path, kept in self._files.items() if path.parent == folder}
+            return FolderContents(
+                {path: self._tools[name] for path, (name, _) in kept.items()},
+                {path: error for path, error in self._errors.items() if path.parent == folder},
+                {path for _, loaded in kept.values() for path, _ in loaded.digests},
+            )
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
@@ -254,11 +288,7 @@ class ToolStore:
             self._files[path] = (tool.name, loaded)
             self._errors.pop(path, None)
             self._changed()
-        _note(tool.name)
-
-    def _is_good(self, path: Path) -> None:
-        with self._lock:
-            self._errors.pop(path, None)
+        note_registration(tool.name)
 
     def _report(self, path: Path, error: ToolLoadError) -> None:
         with self._lock:
@@ -314,17 +344,30 @@ def load_tools(
         )
     if on_error not in {"skip", "raise"}:
         raise ConfigurationError(f"on_error must be 'skip' or 'raise', not {on_error!r}")
-    from pathlib import Path
-
-    folder = Path(directory)
+    folder = _folder(directory)
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {str(directory)!r} to load tools from")
+    tools = _load_all(store, folder, on_error)
+    if "list_tools" not in store:
+        store.register(list_tool(store))
+    return tools
+
+
+def _folder(directory: str | PathLike[str]) -> Path:
+    from pathlib import Path
+
+    return Path(directory).resolve()
+
+
+def _load_all(store: ToolStore, folder: Path, on_error: str) -> dict[str, AgentTool]:
+    from yiemagent.tool_folders import tool_files
+
     tools: dict[str, AgentTool] = {}
-    paths = _tool_files(folder.resolve())
-    store._keep_only(folder.resolve(), paths)
+    paths = tool_files(folder)
+    store._keep_only(folder, paths)
     for path in paths:
         try:
-            tool = _load(store, path)
+            tool = load_tool_file(store, path)
         except ToolLoadError as error:
             store._report(path, error)
             if on_error == "raise":
@@ -334,22 +377,19 @@ def load_tools(
                 continue
             tool = kept[1]
         tools[tool.name] = tool
-    if "list_tools" not in store:
-        store.register(list_tool(store))
     return tools
 
 
-def _tool_files(folder: Path) -> list[Path]:
-    paths = []
-    for path in sorted(folder.glob("*.py")):
-        if path.name.startswith("_") or "registry" in path.name:
-            logger.info("%s is no tool file by its name and is skipped", path)
-        elif not path.is_dir():
-            paths.append(path.resolve())
-    return paths
+def load_tool_file(store: ToolStore, path: Path) -> AgentTool:
+    """Load one tool file into a store, as `load_tools` does for each.
 
+    Args:
+        store: where the tool goes; in the place of the one that the file gave before, if any.
+        path: the file, resolved.
 
-def _load(store: ToolStore, path: Path) -> AgentTool:
+    Raises:
+        ToolLoadError: where it is bad; what it gave before stays.
+    """
     kept = store._loaded(path)
     if kept is not None and kept[0].is_current():
         with store._lock:
@@ -357,7 +397,11 @@ def _load(store: ToolStore, path: Path) -> AgentTool:
         return kept[1]
     from yiemagent.tool_files import forget, load_file
 
-    loaded = load_file(path)
+    token = _filling.set(store)
+    try:
+        loaded = load_file(path)
+    finally:
+        _filling.reset(token)
     try:
         tool = _as_tool(loaded.given)
         _look_at_schema(tool)
@@ -371,6 +415,11 @@ def _load(store: ToolStore, path: Path) -> AgentTool:
     # Its modules stay as long as the tool does: a call that runs an older version may still import and pickle.
     weakref.finalize(tool, forget, loaded.package).atexit = False
     return tool
+
+
+def store_being_filled() -> ToolStore | None:
+    """The store that a tool file is being loaded into, for its `get_tool()`; None at any other time."""
+    return _filling.get()
 
 
 def _as_tool(given: Any) -> AgentTool:
@@ -431,32 +480,3 @@ def get_tools(store: ToolStore) -> dict[str, AgentTool]:
 def clear_tools(store: ToolStore) -> None:
     """Empty a store, `list_tools` included."""
     store.clear()
-
-
-def list_tool(store: ToolStore) -> AgentTool:
-    """Give the tool `list_tools`, which tells a model what is in the store at that moment."""
-
-    def execute(
-        tool_call_id: str, args: dict[str, Any], signal: object, on_partial_result: object
-    ) -> AgentToolResult:
-        del tool_call_id, args, signal, on_partial_result
-        tools = store.snapshot()
-        return AgentToolResult(tool_lines(tools.values()), details={"tools": list(tools)})
-
-    return AgentTool(
-        "list_tools",
-        label="List tools",
-        description="Lists the tools that are available now, with what each does.",
-        execute=execute,
-        parallel_tool_execute=True,
-        annotations={"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
-        examples=[("What tools are there?", {}), ("List your tools.", {})],
-    )
-
-
-def tool_lines(tools: Iterable[AgentTool]) -> str:
-    """Give the text of `list_tools`: a head, and one line for each tool."""
-    lines = [
-        f"- {tool.name}: {tool.label} — {' '.join(tool.description.split())}" for tool in tools
-    ]
-    return "\n".join(["Available tools:", *lines])
