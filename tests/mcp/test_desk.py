@@ -62,6 +62,18 @@ def test_news_is_told_to_those_who_listen(make):
     assert not desk.has_listeners(ListChanged)
 
 
+def test_all_is_noticed_first():
+    """Whoever keeps what the news make stale hears them before any listener, and hears of everything."""
+    noticed = []
+    desk = Desk("test", ServerRequests(), noticed.append)
+    desk.take(ListChanged("tools"))
+    desk.take(Cancelled(1))
+    desk.take(None)
+    desk.close()
+
+    assert noticed == [ListChanged("tools"), Cancelled(1)]
+
+
 def test_news_that_repeats_is_told_once(make):
     """While a listener is busy, the same change of a list waits once; log records are all different."""
     desk, told, busy, go_on = make(), SimpleQueue(), threading.Event(), threading.Event()

@@ -108,6 +108,11 @@ def test_a_blank_line_is_nothing(data):
     assert parse(data) == []
 
 
+def test_text_is_read_like_bytes():
+    """Events of a stream are text already."""
+    assert parse('{"id":1,"result":{"a":"é"}}') == [Response(1, {"a": "é"})]
+
+
 def test_a_batch_is_several_messages():
     """An array of messages, which one version allows, gives each."""
     assert parse(b'[{"id":1,"result":{}},{"jsonrpc":"2.0","method":"m"}]') == [
@@ -139,6 +144,23 @@ def test_a_message_that_cannot_be_parsed_keeps_its_id(data, words):
     assert isinstance(message, Malformed)
     assert (message.id, message.is_answer, message.code) == (5, True, jsonrpc.PARSE_ERROR)
     assert words in message.reason
+
+
+def test_a_message_over_several_lines_is_told_apart_from_noise():
+    """Pretty-printed JSON is meant as a message, and no line of it is one."""
+    lines = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}, indent=2).encode().split(b"\n")
+    kinds = [type(only(line)) for line in lines]
+
+    assert kinds.count(Malformed) == 1
+    assert "spread over several lines" in only(lines[1]).reason
+
+
+def test_half_a_line_at_the_end_is_nothing():
+    """What the server did not finish to say counts only where it is whole."""
+    reader = LineReader()
+
+    assert reader.feed(b'{"id":1,"result":{"a') == []
+    assert reader.end() == []
 
 
 def test_an_id_inside_an_answer_is_not_taken_for_its_own():

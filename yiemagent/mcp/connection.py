@@ -85,6 +85,12 @@ class Connection(Protocol):
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send a notification or an answer; does not wait for anything, and what fails is logged."""
 
+    def open_stream(self, call: Call) -> None:
+        """Have what the server says outside of answers come in from now on, where that takes a stream of its own.
+
+        Waits, no longer than the call lasts, until it is open; that it can't be opened is no error.
+        """
+
     def close(self) -> None:
         """End the connection and the calls that wait; may be called from any thread, and again."""
 
@@ -179,6 +185,9 @@ class DuplexConnection:
             self._pipe.send(encode(message))
         except (McpTransportError, McpProtocolError) as error:
             logger.debug("a message could not be sent: %s", error)
+
+    def open_stream(self, call: Call) -> None:
+        """Do nothing: all that the server says comes through the pipe."""
 
     def close(self) -> None:
         """End the connection and the calls that wait; see `Connection`."""

@@ -43,13 +43,20 @@ class Desk:
     Args:
         name: of the server, for texts and threads.
         requests: the handlers for its questions.
+        notice: is told everything first, on the thread that reads; must return at once and not raise.
     """
 
-    def __init__(self, name: str, requests: ServerRequests) -> None:
+    def __init__(
+        self,
+        name: str,
+        requests: ServerRequests,
+        notice: Callable[[ServerEvent], object] = lambda _event: None,
+    ) -> None:
         self.dropped = 0
         """How many pieces of news were dropped because a listener was slow."""
         self._name = name
         self._requests = requests
+        self._notice = notice
         self._pool = DaemonPool(f"yiem-mcp-{name}-work")
         # Guards the fields below; no handler or listener runs while it is held.
         self._lock = threading.Lock()
@@ -83,6 +90,9 @@ class Desk:
 
     def take(self, event: ServerEvent | None) -> None:
         """Take a piece of news; returns at once."""
+        if event is None:
+            return
+        self._notice(event)
         if event.__class__ is Cancelled:
             with self._lock:
                 self._open.discard(event.request_id)

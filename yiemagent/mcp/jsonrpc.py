@@ -137,17 +137,17 @@ def id_key(value: RpcId | None) -> RpcId | None:
 # --- in --------------------------------------------------------------------------------------------------------------
 
 
-def parse(data: bytes, *, strict: bool = False) -> list[Incoming]:
+def parse(data: bytes | str, *, strict: bool = False) -> list[Incoming]:
     """Read what one line, or one HTTP body, holds.
 
     Args:
-        data: JSON; bytes that are no UTF-8 are read as U+FFFD.
+        data: JSON, as text or as bytes; what is no UTF-8 is read as U+FFFD.
         strict: whether a message without `"jsonrpc": "2.0"` is malformed; without it such ones are taken.
 
     Returns:
         One entry; several where it is a batch, which 2025-03-26 allows; none where it is blank.
     """
-    text = data.decode("utf-8", "replace")
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     if not text.strip():
         return []
     try:
@@ -233,6 +233,9 @@ _ID_LAST = re.compile(rf'{_ID}\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}}\s*$')
 
 def _unreadable(text: str, error: Exception) -> Incoming:
     beginning = text[:_END_BYTES].lstrip()
+    if beginning.startswith('"jsonrpc"'):
+        reason = "a message is spread over several lines, and each must be a line of its own"
+        return Malformed(reason, None, PARSE_ERROR, _excerpt(text))
     if not beginning.startswith(("{", "[{")):
         return Noise(_excerpt(text))
     if not ('"jsonrpc"' in text or '"method"' in text or '"id"' in text):
@@ -289,8 +292,8 @@ class LineReader:
         return found
 
     def end(self) -> list[Incoming]:
-        """Take the end of the bytes: a last line without a line feed is a line, if it is whole."""
-        return self._line()
+        """Take the end of the bytes: a last line without a line feed is a line where it is whole, else nothing."""
+        return [item for item in self._line() if not isinstance(item, Malformed)]
 
     def _add(self, piece: bytes) -> None:
         if not piece:

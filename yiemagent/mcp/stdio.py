@@ -68,6 +68,7 @@ class StdioPipe:
 
     Raises:
         ConfigurationError: the server can't be started.
+        McpTransportError: there is no thread to read from it.
     """
 
     def __init__(
@@ -105,9 +106,14 @@ class StdioPipe:
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._wake_w, False)
-        threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(receive, ended), name=f"yiem-mcp-{name}", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._let_go()
+            raise McpTransportError(f"no thread for the server {name!r}: {error}") from error
 
     @property
     def pid(self) -> int:
