@@ -318,7 +318,7 @@ def _many(item: tuple[Any, Any], gather: Callable[[Iterable[Any]], Any] = tuple)
 
 
 def _write_time(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat()
+    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()
 
 
 def _read_time(value: Any, path: str) -> datetime:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from yiemagent.events import (
     AgentEndEvent,
     AgentStartEvent,
@@ -67,7 +69,7 @@ def test_a_run_is_written_in_the_order_in_which_it_is_told():
         MessageEndEvent(b),
         TurnEndEvent(CALLS, (a, b)),
         MessageEndEvent(DONE),
-        AgentEndEvent((), DONE),
+        AgentEndEvent((), DONE),  # the last message shows that the run is over
     ]
 
     assert written(events) == [
@@ -78,8 +80,27 @@ def test_a_run_is_written_in_the_order_in_which_it_is_told():
         ("ToolExecEndEvent", MessageBody(b)),
         ("ToolExecEndEvent", MessageBody(a)),
         ("MessageEndEvent", MessageBody(DONE)),
-        ("AgentEndEvent", RunEndBody("stop")),
     ]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        MessageEndEvent(HI),
+        MessageEndEvent(CALLS),
+        MessageEndEvent(AssistantMessage("", stop_reason="error", error_message="x")),
+        result("a")[1],
+        AgentStartEvent(),
+    ],
+)
+def test_the_end_of_a_run_is_written_where_nothing_else_shows_it(last):
+    """After anything but a finished answer without calls, only its end says that a run is over."""
+    answer = AssistantMessage(stop_reason="aborted", error_message="aborted")
+
+    assert written([last, AgentEndEvent((), answer)])[-1] == (
+        "AgentEndEvent",
+        RunEndBody("aborted"),
+    )
 
 
 def test_a_call_id_that_comes_again_is_another_call():

@@ -315,9 +315,9 @@ def _full() -> NoReturn:
 
 def _sealed(line: str, before: int) -> tuple[bytes, int]:
     """Give a line as it stands in the file, and its sum."""
-    data = line.encode()
-    total = zlib.crc32(memoryview(data)[:-1], before)
-    return b'%b,"sum":"%08x"}\n' % (data[:-1], total), total
+    body = line[:-1].encode()
+    total = zlib.crc32(body, before)
+    return body + b',"sum":"%08x"}\n' % total, total
 
 
 def _opened(line: bytes) -> str:

@@ -58,6 +58,7 @@ class Log:
         self.tree = Tree()
         self._clock = clock
         self._backlog: list[Body] = []
+        self._unsure = True  # whether the store may hold what the tree does not
         self.recovering = (
             False  # whether the backlog is what closes an interrupted run, and nothing else
         )
@@ -78,6 +79,7 @@ class Log:
                 else:
                     number, parent, kind = bare.groups()
                     self.tree.add_bare(int(number), None if parent == "null" else int(parent), kind)
+        self._unsure = False
 
     @contextlib.contextmanager
     def _placed(self, position: int) -> Iterator[None]:
@@ -112,8 +114,18 @@ class Log:
         Raises:
             SessionError: it waits.
         """
-        self._backlog.append(body)
-        self.flush()
+        if self._backlog:
+            self._backlog.append(body)
+            self.flush()
+            return
+        self.recovering = False
+        before = len(self.store)
+        try:
+            self._write(body)
+        except BaseException:  # an interrupt may come when it is written, or before
+            if len(self.store) == before:
+                self._backlog.append(body)
+            raise
 
     def flush(self) -> None:
         """Write what waits.
@@ -132,9 +144,9 @@ class Log:
 
     def _write(self, body: Body) -> int:
         """Write an entry and give its id."""
-        tree, store = self.tree, self.store
-        if len(store) != len(tree):
+        if self._unsure:
             self._catch_up()
+        tree, store = self.tree, self.store
         number, parent, now = tree.next_id, tree.leaf_id, self._clock()
         entry: Entry | None = None
         try:
@@ -146,11 +158,15 @@ class Log:
                 line = encode(entry)
         except InvalidJson as error:
             raise SessionError(f"{store.path or 'the session'}: {error}") from error
-        store.append(line, durable=body.type not in _PASSING)
-        if entry is None:
-            tree.add_bare(number, parent, "message")
-        else:
-            tree.add(entry)
+        try:
+            store.append(line, durable=body.type not in _PASSING)
+            if entry is None:
+                tree.add_bare(number, parent, "message")
+            else:
+                tree.add(entry)
+        except BaseException:  # an interrupt may come between the two
+            self._unsure = True
+            raise
         return number
 
     def write_compaction(self, summary: CompactionSummaryMessage, kept: int, details: Any) -> None:

@@ -2,25 +2,25 @@
 
 A user's message is written before the model is asked, an answer before its tools run, a call's start before its effect,
 a result as soon as it is there, whichever call of the batch it belongs to. Of an answer that takes long, what has come
-so far is written once a second.
+so far is written once a second. The end of a run is written where its last message does not show that it is one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
 from yiemagent.events import (
     AgentEndEvent,
-    Event,
     MessageEndEvent,
     MessageUpdateEvent,
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
-from yiemagent.messages import AssistantMessage, ToolResultMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from yiemagent.sessions.bodies import (
     Body,
     MessageBody,
@@ -52,31 +52,38 @@ class Recording:
         self._answered: set[str] = set()  # calls of the last answer whose results are written
         self._coming: list[StreamEvent] = []  # of the answer under way, and not written
         self._written_at = 0.0
+        self._finished = False  # whether the last message says by itself that its run is over
 
-    def take(self, event: Event) -> Body | None:
+    def take(self, event: Any) -> Body | None:
         """Give what is to be written of an event, before anybody is told of it; None: nothing.
 
         A `PartialBody` does not say yet what it follows.
         """
-        match event:
-            case MessageUpdateEvent():
-                return self._update(event.stream_event)
-            case MessageEndEvent(ToolResultMessage() as message):
-                return None if message.tool_call_id in self._answered else MessageBody(message)
-            case MessageEndEvent(message):
-                if isinstance(message, AssistantMessage):
-                    self._answered.clear()
-                    self._coming.clear()
-                return MessageBody(message)
-            case ToolExecStartEvent(call_id, tool_name):
-                return ToolCallStartedBody(call_id, tool_name)
-            case ToolExecEndEvent():
-                self._answered.add(event.tool_call_id)
-                return MessageBody(event.message)
-            case AgentEndEvent():
-                return RunEndBody(event.answer.stop_reason)
-            case _:
-                return None
+        # By class, one after another: every event of every run comes through here.
+        kind = event.__class__
+        if kind is MessageUpdateEvent:
+            return self._update(event.stream_event)
+        if kind is MessageEndEvent:
+            return self._message(event.message)
+        if kind is ToolExecStartEvent:
+            return ToolCallStartedBody(event.tool_call_id, event.tool_name)
+        if kind is ToolExecEndEvent:
+            self._answered.add(event.tool_call_id)
+            self._finished = False
+            return MessageBody(event.message)
+        if kind is AgentEndEvent and not self._finished:
+            return RunEndBody(event.answer.stop_reason)
+        return None
+
+    def _message(self, message: AgentMessage) -> Body | None:
+        self._finished = False
+        if isinstance(message, ToolResultMessage):
+            return None if message.tool_call_id in self._answered else MessageBody(message)
+        if isinstance(message, AssistantMessage):
+            self._answered.clear()
+            self._coming.clear()
+            self._finished = not (message.failed or message.tool_calls)
+        return MessageBody(message)
 
     def _update(self, event: StreamEvent) -> PartialBody | None:
         now = self._clock()

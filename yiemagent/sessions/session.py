@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from yiemagent.errors import ConfigurationError, SessionError
-from yiemagent.events import AgentEndEvent, AgentStartEvent, CompactionEndEvent, Event, TurnEndEvent
+from yiemagent.events import (
+    AgentEndEvent,
+    AgentStartEvent,
+    CompactionEndEvent,
+    Event,
+    MessageStartEvent,
+    ToolExecUpdateEvent,
+    TurnEndEvent,
+    TurnStartEvent,
+)
 from yiemagent.messages import AgentMessage, ToolCall, utc_now
 from yiemagent.sessions.bodies import (
     Body,
@@ -36,6 +45,9 @@ from yiemagent.sessions.recording import Recording
 from yiemagent.sessions.store import Fsync, MemoryStore, Store
 
 __all__ = ["Session"]
+
+# Events of which nothing is written.
+_UNWRITTEN = frozenset({MessageStartEvent, ToolExecUpdateEvent, TurnStartEvent})
 
 
 class Session:
@@ -374,16 +386,18 @@ class Session:
         Raises:
             SessionError: it is not written, and waits; it goes before whatever is written next.
         """
+        if event.__class__ in _UNWRITTEN:  # told apart without the lock, as half of all events are
+            return
         with self._held():
-            if isinstance(event, AgentStartEvent):
-                self._log.flush()
-            elif isinstance(event, CompactionEndEvent) and event.summary is not None:
-                self._log.write_compaction(event.summary, event.kept, event.details)
             body = self._recording.take(event)
             if isinstance(body, PartialBody):
                 self._log.write_partial(body)
             elif body is not None:
                 self._log.write_later(self._as_delivered(body))
+            elif isinstance(event, AgentStartEvent):
+                self._log.flush()
+            elif isinstance(event, CompactionEndEvent) and event.summary is not None:
+                self._log.write_compaction(event.summary, event.kept, event.details)
             if self._batch and isinstance(event, (TurnEndEvent, AgentEndEvent)):
                 self._store.sync()
 

@@ -182,7 +182,7 @@ class Tree:
         return found
 
     def first_of_last(self, count: int) -> int:
-        """Give the id of the first of the last `count` messages of the conversation; the next id where they are none."""
+        """Give the id of the first of the last `count` messages; the next id where they are none."""
         position, found = self._leaf, self.next_id
         while count > 0 and position >= 0:
             if self.kind(position) in _MESSAGES:
