@@ -166,7 +166,7 @@ def _token(options: argparse.Namespace) -> str | None:
 def _leave_out_list_tools(store: ToolStore) -> None:
     """Take out the library's own `list_tools`: clients of MCP have a request for it."""
     tool = store.get("list_tools")
-    if tool is not None and tool.function.__module__ == "yiemagent.registry":
+    if tool is not None and tool.function.__module__.startswith("yiemagent."):
         store.remove("list_tools")
 
 
