@@ -196,6 +196,7 @@ def test_the_first_calls_share_one_connection(make):
 def test_a_deadline_ends_a_call_and_the_server_hears_of_it(make):
     """The call is cancelled, its late answer dropped, and the connection is as good as before."""
     client = make("late")
+    client.connect()
     with pytest.raises(McpTimeout, match=r"time limit of 0\.1 s"):
         echo(client, timeout_s=0.1)
     assert said(client.call_tool("slow", {"s": 0.5})) == "slow"

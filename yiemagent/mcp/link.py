@@ -245,7 +245,7 @@ class Link:
             self._note_half_open(opening, connection)
             self._converse(connection, protocol, call)
             self._on_open(connection, protocol, call)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, nobody else knows the connection yet
             with self._lock:
                 failure = connection.failure
                 if failure is not None and not isinstance(error, _EndedAtProbe):

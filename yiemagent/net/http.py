@@ -79,8 +79,8 @@ class HttpClient:
     ) -> HttpResponse:
         """Send a request and wait for the headers of the answer.
 
-        Redirects are followed for GET and HEAD, up to five, unless a header looks like a key; other answers, errors
-        included, are given as they come.
+        Redirects are followed for GET and HEAD, up to five, unless a header looks like a key; all else is given as it
+        comes, errors included.
 
         Args:
             method: "GET", "POST", …
@@ -93,8 +93,7 @@ class HttpClient:
             connect_timeout_s: limit for resolving, connecting and the TLS handshake together; None: none.
             idle_timeout_s: limit for each wait for bytes of the answer; None: none.
             stream: ask for a body that isn't compressed, so that it can be read as it comes.
-            resend: whether it may go out again where a kept connection was closed before any of the answer came;
-                False where it must never arrive twice.
+            resend: False where it must never arrive twice, not even for a kept connection that was closed.
 
         Raises:
             AbortedError: the signal was set.
