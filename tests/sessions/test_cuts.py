@@ -100,7 +100,7 @@ def test_every_result_stays_with_its_call_at_every_cut(messages):
 
 @given(HISTORIES, st.integers(0, 400), st.booleans())
 def test_a_cut_keeps_what_fits_or_the_latest_at_any_budget(messages, budget, summarised):
-    """It leaves something to summarise, keeps no more than the budget where it can, and no less than it could."""
+    """It leaves something to summarise, and keeps what fits: whole turns, unless that were much less."""
     messages = [SUMMARY, *messages] if summarised else messages
     cut = find_cut(messages, budget)
     places = [place for place in cut_places(messages) if place > summarised]
@@ -111,8 +111,12 @@ def test_a_cut_keeps_what_fits_or_the_latest_at_any_budget(messages, budget, sum
 
     assert cut.start == summarised < cut.kept
     assert cut.kept_tokens == tokens[cut.kept]
-    fitting = [place for place in places if tokens[place] <= budget]
-    assert cut.kept == (min(fitting) if fitting else max(places))
+    fitting = [place for place in places if tokens[place] <= budget] or [max(places)]
+    whole = [place for place in fitting if messages[place].role == "user"]
+    if whole and tokens[min(whole)] * 2 > tokens[min(fitting)]:
+        assert (cut.kept, cut.turn_start) == (min(whole), None)
+    else:
+        assert cut.kept == min(fitting)
     assert pairs(messages[cut.kept :]).items() <= pairs(messages).items()
 
 

@@ -152,16 +152,22 @@ class _Compactor:
         """Give the messages to go on with; see the port in `config`."""
         self.meter.measure_fixed(request.context)
         messages, size = self._measured(request, request.context.messages)
+        wanted = request.asked_for
         if request.overflow is not None:
             self._learn(request, size)
+            refused = messages
             messages, size = self._measured(request, messages)
+            size = max(size, self.meter.estimate)
+            wanted = (
+                messages is refused
+            )  # the same must not be sent again, whatever its size seems to be
         self.seen = messages
         limits = self._limits_of(request)
         if limits is None:
-            if not request.asked_for:
+            if not wanted:
                 return messages
             limits = self._limits_in(request, size)
-        if size <= limits.limit and not request.asked_for:
+        if size <= limits.limit and not wanted:
             return messages
         return self._compacted(request, transcript(messages), size, limits)
 
@@ -193,9 +199,15 @@ class _Compactor:
         return min(refused, known)
 
     def _learn(self, request: FitRequest, size: int) -> None:
-        """Note what the model refused, and what it said of its window."""
-        told, refused = window_told(str(request.overflow)), max(size, self.meter.estimate)
-        window = min(n for n in (told, self._window(request), refused) if n is not None)
+        """Note what the model takes, from what it refused and what it said of it.
+
+        Where it names no window, that is somewhere between what it took and what it refused; half of the refused, or
+        what it took, is a safe guess, since one more request is all that follows.
+        """
+        refused = max(size, self.meter.estimate)
+        told = window_told(str(request.overflow))
+        guess = max(refused // 2, self.meter.reported or 0) if told is None else told
+        window = min(n for n in (guess, self._window(request), refused) if n is not None)
         self.refused[model_id(request.options.model)] = max(1, window)
 
     def _shortened(

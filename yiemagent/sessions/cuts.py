@@ -69,6 +69,8 @@ def cut_places(messages: Sequence[AgentMessage]) -> Iterator[int]:
 def find_cut(messages: Sequence[AgentMessage], keep_tokens: int) -> Cut | None:
     """Give the cut that keeps as much as fits into so many tokens, and the latest messages whatever their size.
 
+    It stands between turns where more than half of what is kept then stays, so that few turns are split.
+
     Args:
         messages: a summary of what was before, or nothing, and then the conversation.
         keep_tokens: how much to keep.
@@ -78,6 +80,7 @@ def find_cut(messages: Sequence[AgentMessage], keep_tokens: int) -> Cut | None:
     """
     start = 1 if messages and isinstance(messages[0], CompactionSummaryMessage) else 0
     kept: tuple[int, int] | None = None
+    between: tuple[int, int] | None = None
     tokens, seen = 0, len(messages)
     for place in cut_places(messages):
         if place <= start:
@@ -87,8 +90,12 @@ def find_cut(messages: Sequence[AgentMessage], keep_tokens: int) -> Cut | None:
         if tokens > keep_tokens and kept is not None:
             break
         kept = (place, tokens)
+        if not _is_of_turn(messages[place]):
+            between = kept
     if kept is None:
         return None
+    if between is not None and between[1] * 2 > kept[1]:
+        kept = between
     return Cut(start, _turn_start(messages, start, kept[0]), *kept)
 
 

@@ -36,6 +36,8 @@ __all__ = ["Summariser", "Summary", "SummaryPrompts", "laid_out", "parts"]
 
 _RESULT_BYTES = 2_000  # what the summary is shown of each tool result
 _LEAST_PART_TOKENS = 200
+_USED_PART = 0.95  # of a window; the sizes are estimates
+_NOTE_BYTES = 100  # more than the words about what is left out of a message
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -147,23 +149,32 @@ def _neutral(text: str) -> str:
     return text
 
 
-def parts(messages: Iterable[AgentMessage], max_tokens: int) -> Iterator[str]:
-    """Give messages laid out as texts of so many tokens at most; one that is larger alone has its middle left out."""
+def parts(messages: Iterable[AgentMessage], max_tokens: Callable[[], int]) -> Iterator[str]:
+    """Give messages laid out, as texts of so many tokens at most; one that is larger alone has its middle left out.
+
+    Args:
+        messages: the conversation, oldest first.
+        max_tokens: asked at the beginning of each text.
+    """
     gathered: list[str] = []
-    room = max_bytes = int(max(_LEAST_PART_TOKENS, max_tokens) * BYTES_PER_TOKEN)
+    room = most = _part_bytes(max_tokens())
     for message in messages:
         text = laid_out(message)
         if not text:
             continue
-        text = middle_out(text, max_bytes - 100, _left_out)
-        size = size_bytes(text) + 2
-        if size > room and gathered:
+        if gathered and size_bytes(text) + 2 > room:
             yield "\n\n".join(gathered)
-            gathered, room = [], max_bytes
+            gathered = []
+            room = most = _part_bytes(max_tokens())
+        text = middle_out(text, most - _NOTE_BYTES, _left_out)
         gathered.append(text)
-        room -= size
+        room -= size_bytes(text) + 2
     if gathered:
         yield "\n\n".join(gathered)
+
+
+def _part_bytes(tokens: int) -> int:
+    return int(max(_LEAST_PART_TOKENS, tokens) * BYTES_PER_TOKEN)
 
 
 # -- asking -----------------------------------------------------------------------------------------------------------
@@ -212,8 +223,8 @@ class Summariser:
             done = self._told(self.prompts.first, history, done, signal)
         if turn:
             of_turn = self._told(self.prompts.turn, turn, Summary("", done.usage), signal)
-            text = f"{self.prompts.turn_heading}\n\n{of_turn.text}"
-            done = Summary(f"{done.text}\n\n{text}" if done.text else text, of_turn.usage)
+            texts = [done.text, of_turn.text and f"{self.prompts.turn_heading}\n\n{of_turn.text}"]
+            done = Summary("\n\n".join(filter(None, texts)), of_turn.usage)
         return done
 
     def branch(self, messages: Sequence[AgentMessage], signal: AbortSignal) -> Summary:
@@ -228,17 +239,20 @@ class Summariser:
         self, prompt: str, messages: Sequence[AgentMessage], before: Summary, signal: AbortSignal
     ) -> Summary:
         """Summarise messages part by part, from the summary of what came before them on."""
-        done = before
-        for part in parts(messages, self._room(prompt, done.text)):
-            done = self._asked(self.prompts.update if done.text else prompt, done, part, signal)
-        return done
+        made = [before]
+        for part in parts(messages, lambda: self._room(made[-1].text)):
+            done = made[-1]
+            words = self.prompts.update if done.text else prompt
+            made.append(self._asked(words, done, part, signal))
+        return made[-1]
 
-    def _room(self, prompt: str, earlier: str) -> int:
-        """Give how many tokens of conversation fit into a request, whose summary may grow meanwhile."""
-        words = text_tokens(self.prompts.system) + text_tokens(self.prompts.update)
-        words += text_tokens(prompt) + text_tokens(self.instructions or "")
-        summary = max(self._most, text_tokens(earlier))
-        return int(self.window * 0.95) - words - summary - self._most - 10 * MESSAGE_TOKENS
+    def _room(self, earlier: str) -> int:
+        """Give how many tokens of conversation fit into a request beside an earlier summary."""
+        prompts = self.prompts
+        asked = max(map(text_tokens, (prompts.first, prompts.update, prompts.turn, prompts.branch)))
+        words = asked + text_tokens(prompts.system) + text_tokens(self.instructions or "")
+        used = words + text_tokens(earlier) + self._most + 10 * MESSAGE_TOKENS
+        return int(self.window * _USED_PART) - used
 
     @property
     def _most(self) -> int:

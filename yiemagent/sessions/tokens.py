@@ -104,15 +104,16 @@ class Meter:
     Attributes:
         fixed: the estimate of what a request holds beside its messages.
         scale: how many tokens the model counts for one of the estimate; never below 1.
+        reported: what it counted up to its last answer; None where it did not say.
     """
 
     def __init__(self) -> None:
         self.fixed = 0
         self.scale = 1.0
+        self.reported: int | None = None
         self._seen: Sequence[AgentMessage] | None = None
         self._estimate = 0  # of the messages seen
-        self._reported: int | None = None  # the size up to some message of those seen
-        self._since = 0  # the estimate of the messages behind that
+        self._since = 0  # the estimate of the messages behind what was reported
         self._fixed_of: tuple[str, Mapping[str, AgentTool]] | None = None
 
     def measure_fixed(self, context: AgentContext) -> None:
@@ -132,9 +133,9 @@ class Meter:
             self._begin(messages, trusted=False)
         self._seen = messages
         estimate = self.estimate
-        if self._reported is None:
+        if self.reported is None:
             return estimate
-        return max(self._reported + self.scaled(self._since), int(estimate * _LEAST_REPORTED))
+        return max(self.reported + self.scaled(self._since), int(estimate * _LEAST_REPORTED))
 
     @property
     def estimate(self) -> int:
@@ -158,7 +159,7 @@ class Meter:
         return len(messages) >= len(seen) and all(map(operator.is_, seen, messages))
 
     def _begin(self, messages: Sequence[AgentMessage], *, trusted: bool) -> None:
-        self._estimate, self._reported, self._since = 0, None, 0
+        self._estimate, self.reported, self._since = 0, None, 0
         self._take(messages, trusted=trusted)
 
     def _take(self, messages: Iterable[AgentMessage], *, trusted: bool = True) -> None:
@@ -176,7 +177,7 @@ class Meter:
 
     def _report(self, used: int) -> None:
         """Take what a model counted up to here."""
-        self._reported, self._since = used, 0
+        self.reported, self._since = used, 0
         estimate = self.fixed + self._estimate
         if estimate >= _ENOUGH:
             self.scale = min(_MOST_SCALE, max(1.0, (used - _OVERHEAD) / estimate))
