@@ -123,7 +123,7 @@ LIBRARIES = {
 # asyncio, only where a transport's library offers nothing else.
 ASYNC_ROOMS = {"cluster", "mcp.nats"}
 # The ports through which the core reaches a wing at run time, and the packages that hand names on.
-PORTS = {"llm", "batch", "__init__", "providers.__init__", "testing.__init__"}
+PORTS = {"llm", "batch", "__init__", "providers.__init__", "testing.__init__", "mcp.__init__"}
 # The wings that the core reaches through them.
 PORT_TARGETS = {"llm": {"yiemagent.providers"}}
 

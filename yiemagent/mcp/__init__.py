@@ -1,5 +1,46 @@
-"""The wing that speaks MCP: a blocking client and a server, over stdio, HTTP and more, in both eras of the protocol."""
+"""The wing that speaks MCP: a blocking client and a server, over stdio, HTTP and more, in both eras of the protocol.
+
+Each name loads when it is asked for.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yiemagent.mcp.caller import McpCaller, current_caller
+    from yiemagent.mcp.offers import Prompt, PromptArgument, Resource, ResourceTemplate
+    from yiemagent.mcp.serve_http import HttpServing
+    from yiemagent.mcp.serve_stdio import serve_stdio
+    from yiemagent.mcp.server import McpServer
+
+__all__ = [
+    "HttpServing",
+    "McpCaller",
+    "McpServer",
+    "Prompt",
+    "PromptArgument",
+    "Resource",
+    "ResourceTemplate",
+    "current_caller",
+    "serve_stdio",
+]
+
+_ROOMS = {
+    "HttpServing": "serve_http",
+    "McpCaller": "caller",
+    "McpServer": "server",
+    "Prompt": "offers",
+    "PromptArgument": "offers",
+    "Resource": "offers",
+    "ResourceTemplate": "offers",
+    "current_caller": "caller",
+    "serve_stdio": "serve_stdio",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"yiemagent.mcp.{_ROOMS[name]}"), name)
