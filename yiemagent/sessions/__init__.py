@@ -23,13 +23,17 @@ from yiemagent.sessions.bodies import (
     UnknownBody,
     WithdrawnBody,
 )
+from yiemagent.sessions.compaction import Compaction
 from yiemagent.sessions.conversation import context_of, cut_points
 from yiemagent.sessions.entries import Entry, Header
+from yiemagent.sessions.output_budget import OutputBudget, OutputLimit
 from yiemagent.sessions.session import Session
+from yiemagent.sessions.summaries import SummaryPrompts
 
 __all__ = [
     "Body",
     "BranchSummaryBody",
+    "Compaction",
     "CompactionBody",
     "CustomBody",
     "DeliveredBody",
@@ -39,10 +43,13 @@ __all__ = [
     "LeafBody",
     "MessageBody",
     "ModelChangeBody",
+    "OutputBudget",
+    "OutputLimit",
     "PartialBody",
     "QueuedBody",
     "RunEndBody",
     "Session",
+    "SummaryPrompts",
     "ThinkingChangeBody",
     "ToolCallStartedBody",
     "UnknownBody",
