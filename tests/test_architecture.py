@@ -65,6 +65,7 @@ FLOORS = {
     "tool_writer": 4,
     "codec": 5,
     "hooks": 5,
+    "journal": 5,
     "openai_format": 5,
     "registry": 5,
     "state": 5,
@@ -82,9 +83,10 @@ FLOORS = {
     "run": 10,
     "agent_core": 11,
     "event_stream": 11,
-    "agent": 12,
-    "api": 13,
-    "__init__": 14,
+    "resuming": 12,
+    "agent": 13,
+    "api": 14,
+    "__init__": 15,
 }
 WINGS = {"net", "providers", "mcp", "sessions", "trace", "cluster", "testing"}
 ROOF = "cli"
@@ -179,8 +181,8 @@ def rooms():
 
 @functools.cache
 def yard():
-    """The drop-in tools at the top level."""
-    return tuple(_room(path, ROOT) for path in sorted((ROOT / "tools").glob("*.py")))
+    """The drop-in tools of the yard."""
+    return tuple(_room(path, ROOT) for path in sorted((ROOT / "tools").rglob("*.py")))
 
 
 def _room(path, root):

@@ -921,3 +921,108 @@ def test_what_is_dropped_is_not_logged_as_an_error(caplog):
     end(run)
 
     assert "Traceback" not in caplog.text
+
+
+# -- a record of what is told --
+
+
+@pytest.mark.parametrize("with_sink", [True, False])
+def test_each_event_is_recorded_once_before_anybody_is_told(with_sink):
+    """What records has every event first, in the order of their sequence."""
+    recorded, late = [], []
+
+    def sink(event):
+        late.extend([event] if event not in recorded else [])
+
+    run = make(record=recorded.append, sinks=(sink,) if with_sink else ())
+
+    assert end(run).text == "fine"
+    assert late == []
+    check_event_order(recorded)
+
+
+@pytest.mark.parametrize("with_sink", [True, False])
+@pytest.mark.parametrize("kind", [AgentStartEvent, TurnStartEvent, MessageEndEvent])
+def test_a_run_whose_events_can_not_be_recorded_ends_at_once(with_sink, kind, caplog):
+    """The model is not asked; what can't be recorded is told all the same, and the answer says why."""
+    told, model = RecordingSink(), ScriptedModel(["never"])
+
+    def record(event):
+        if isinstance(event, kind):
+            raise OSError("no space")
+
+    run = make(model, record=record, sinks=(told,) if with_sink else ())
+    answer = end(run)
+
+    assert (answer.stop_reason, answer.error_message) == ("error", "OSError: no space")
+    assert model.requests == []
+    assert "could not be recorded: OSError: no space" in caplog.text
+    assert run.new_messages == (PROMPT,)
+    if with_sink:
+        check_event_order(told.events)
+
+
+def test_an_abort_whose_end_can_not_be_recorded_says_so(caplog):
+    """The answer stays aborted, and tells of what was not recorded."""
+
+    def record(event):
+        if isinstance(event, MessageEndEvent) and event.message is not PROMPT:
+            raise OSError("no space")
+
+    def model(_context, signal):
+        run.signal.abort("enough")
+        signal.wait(WAIT_S)
+        return "too late"
+
+    ready = threading.Event()
+    run = make([lambda *given: ready.wait(WAIT_S) and model(*given)], record=record)
+    ready.set()
+    answer = end(run)
+
+    assert answer.stop_reason == "aborted"
+    assert "enough" in answer.error_message
+    assert "no space" in answer.error_message
+    assert "could not be recorded" in caplog.text
+
+
+def test_a_tools_progress_does_not_take_the_error_of_a_record(caplog):
+    """Only the run's own thread ends the run; a tool that tells of its progress meanwhile goes on."""
+    started, go_on, raised = threading.Event(), threading.Event(), []
+
+    def slow(_id, _args, signal, update):
+        started.set()
+        assert go_on.wait(WAIT_S)
+        try:
+            update("still here")
+        except BaseException as error:
+            raised.append(error)
+
+    def quick(*_given):
+        assert started.wait(WAIT_S)
+
+    def record(event):
+        if isinstance(event, ToolExecEndEvent):
+            raise OSError("no space")
+
+    model = [calls(call("slow", {}), call("quick", {}))]
+    run = make(model, parallel("slow", slow), parallel("quick", quick), record=record)
+    answer = end(run)
+    go_on.set()
+
+    assert answer.error_message == "OSError: no space"
+    assert raised == []
+    assert "could not be recorded" in caplog.text
+
+
+def test_what_comes_too_late_is_not_recorded(caplog):
+    """Once a run is settled without its thread, what that thread emits is neither told nor recorded."""
+    recorded = []
+    with Hold() as hold:
+        run = make([lambda *_: hold() or "late"], grace_s=0.0, record=recorded.append)
+        hold.wait()
+        run.signal.abort()
+        end_without_thread(run)
+    end(run)
+
+    check_event_order(recorded)
+    assert [e.message.text for e in recorded if isinstance(e, MessageEndEvent)] == ["hi"]

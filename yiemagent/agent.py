@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import attrs
 
@@ -16,10 +16,12 @@ from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import ConfigurationError
 from yiemagent.events import EventSink
+from yiemagent.journal import Journal, Session
 from yiemagent.llm import stream_fn_of
 from yiemagent.machine import State, classify
 from yiemagent.messages import AgentMessage
 from yiemagent.registry import ToolStore, register_tool
+from yiemagent.resuming import restore
 from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool, is_async
 from yiemagent.transcript import Transcript
@@ -27,10 +29,6 @@ from yiemagent.transcript import Transcript
 __all__ = ["YiemAgent"]
 
 _numbers = itertools.count(1)
-
-
-class Session(Protocol):
-    """What an agent needs of a session; fulfilled by the sessions wing."""
 
 
 class YiemAgent:
@@ -49,8 +47,9 @@ class YiemAgent:
         mcp_server: a callable `mcp_server("tools/list")`, `mcp_server("tools/call", name, arguments)`; adds
             `list_tools`, which discovers its tools.
         messages: the history to begin with, oldest first.
-        session: keeps the conversation; comes with the sessions wing.
-        session_id: opaque key for caches and affinity; None: a fresh one.
+        session: keeps the conversation and gives the history to begin with, such as
+            `yiemagent.sessions.Session.open(path)`; what waited in it waits again, and `resume_agent` goes on with it.
+        session_id: opaque key for caches and affinity; None: the session's, else a fresh one.
         event_sink: called with each event, in order; or several sinks.
         prepare_context: `(AgentState)`, before each request; gives the `AgentContext` to send.
         format_msg_for_llm: `(AgentContext)`; gives the request dict for a plain `llm_call`.
@@ -82,23 +81,29 @@ class YiemAgent:
         name: str | None = None,
         **config: Any,
     ) -> None:
-        if session is not None:
-            raise ConfigurationError(
-                "session= needs the sessions part, which this version does not have"
-            )
-        number = next(_numbers)
+        name = name or f"agent-{next(_numbers)}"
         store = _store(tools, tool_store, mcp_server)
-        self._core = AgentCore(
-            name=name or f"agent-{number}",
-            stream_fn=stream_fn_of(llm_call, format_msg_for_llm),
-            store=store,
-            config=_config(config, model, session_id, parallel=parallel_tool_execute),
-            state=AgentState(
-                system_prompt, model, store.snapshot(), Transcript(_history(messages))
-            ),
-            sinks=_sinks(event_sink),
-            prepare_context=_prepare(prepare_context),
-        )
+        if session is not None and session_id is None:
+            session_id = getattr(session, "id", None)
+        parts = {
+            "stream_fn": stream_fn_of(llm_call, format_msg_for_llm),
+            "config": _config(config, model, session_id, parallel=parallel_tool_execute),
+            "sinks": _sinks(event_sink),
+            "prepare_context": _prepare(prepare_context),
+        }
+        history = _history(messages)
+        journal = Journal(
+            session, name
+        )  # last of what may fail: from here on the session is this agent's
+        try:
+            state = AgentState(
+                system_prompt, model, store.snapshot(), Transcript(journal.begin(history))
+            )
+            self._core = AgentCore(name=name, store=store, state=state, journal=journal, **parts)
+            restore(self._core)
+        except BaseException:  # whatever it is, there will be no agent: the session is free again
+            journal.end()
+            raise
         self._end = weakref.finalize(self, self._core.drain)
         self._end.atexit = False
 
@@ -138,7 +143,7 @@ class YiemAgent:
     ) -> None:
         if error is not None:
             self._core.abort("the agent's with block was left by an exception")
-        self._core.stop(None)
+        self._core.stop(None, hands_back=False)
 
     def __repr__(self) -> str:
         state = "stopped" if self._core.stopped else self.channel_state.name.lower()

@@ -25,6 +25,7 @@ from yiemagent.context import AgentContext
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
 from yiemagent.events import EventSink, ToolsChangedEvent
+from yiemagent.journal import Journal, WaitsFor
 from yiemagent.locks import work_alone
 from yiemagent.machine import Action, View, decide
 from yiemagent.messages import AgentMessage, AssistantMessage
@@ -65,8 +66,10 @@ class AgentCore:
         state: AgentState,
         sinks: tuple[EventSink, ...],
         prepare_context: Callable[[AgentState], AgentContext] | None,
+        journal: Journal,
     ) -> None:
         self.name = name
+        self.journal = journal
         self.store = store
         self._stream_fn = stream_fn
         self._config = config
@@ -75,7 +78,7 @@ class AgentCore:
         self._state = state
         self._bell = Doorbell()
         # The gate: decides which run a message belongs to. Protects everything below; waiters wait on it for places.
-        # Nothing of the user's runs while it is held, and nothing waits on another lock.
+        # Nothing of the user's runs while it is held, and nothing waits longer than one write of the session takes.
         self._gate = threading.Condition(threading.RLock())
         self._input: Channel[Entry] = Channel("input", INPUT_CAPACITY, self._bell)
         self._steering: Channel[Entry] = Channel("steering", STEERING_CAPACITY, self._bell)
@@ -97,6 +100,12 @@ class AgentCore:
         self._requests: list[Requests] = []
         self._changes_seen = store.change_number
         self._pool: DaemonPool | None = None
+
+    def channel(self, kind: WaitsFor) -> Channel[Entry]:
+        """Where a message waits for what it waits for."""
+        if kind == "input":
+            return self._input
+        return self._steering if kind == "steering" else self._follow_up
 
     # -- looking --
 
@@ -182,8 +191,13 @@ class AgentCore:
         with self._gate:
             self._check_usable()
             if self._accepting or self._input:
-                channel = self._steering if kind == "steering" else self._follow_up
+                channel = self.channel(kind)
                 channel.put(entry)
+                try:  # nobody takes it meanwhile: whoever does needs the gate
+                    self.journal.accept(kind, entry.message)
+                except BaseException:  # it is refused, for whatever reason
+                    channel.remove(lambda waiting: waiting is entry)
+                    raise
                 return Receipt(started=False)
             self._put(entry, reserve=True, timeout_s=0)
             return Receipt(started=True)
@@ -208,8 +222,11 @@ class AgentCore:
                 signal = None if first is None else first.signal
         return signal is not None and signal.abort(reason)
 
-    def stop(self, timeout_s: float | None) -> tuple[AgentMessage, ...]:
-        """End the agent; gives the messages that entered no run, in the order in which they were accepted."""
+    def stop(self, timeout_s: float | None, *, hands_back: bool) -> tuple[AgentMessage, ...]:
+        """End the agent; gives the messages that entered no run, in the order in which they were accepted.
+
+        Where they are not handed back, since nobody takes them, they go on waiting in the session.
+        """
         self._refuse_waiting_for_itself("stop_agent")
         self._check_process()
         with self._gate:
@@ -231,12 +248,20 @@ class AgentCore:
             if thread.is_alive():
                 self.abort("the agent was stopped")
                 thread.join()
-        return self._take_left_over()
+        left_over = self._take_left_over()
+        try:
+            if hands_back:
+                self.journal.hand_back(left_over)
+        finally:
+            self.journal.end()
+        return left_over
 
     def drain(self) -> None:
         """Finish what was accepted and end; called by a finalizer, in the middle of anything, so it takes no lock."""
         if self._stopping == "no":
             self._stopping = "drain"
+        if self._thread is None:
+            self.journal.end()
         self._bell.ring()
 
     # -- accepting --
@@ -265,6 +290,8 @@ class AgentCore:
                     )
                 self._gate.wait(remaining)
                 self._check_usable()
+            if reserve:  # who asks is gone with its process, and nobody would take the answer
+                self.journal.accept("input", entry.message)
             self._start_thread()
             self._input.put(entry)
             self._reserved += reserve
@@ -355,6 +382,7 @@ class AgentCore:
                 requests=requests,
                 get_steering_messages=lambda: self._look(run, self._steering),
                 get_follow_up_messages=lambda: self._last_look(run),
+                takes_up=entry.takes_up,
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
             answer = run_loop(prompts, context, self._config, run.signal, ports)
@@ -367,6 +395,7 @@ class AgentCore:
             state=state,
             prompts=prompts,
             sinks=self._sinks,
+            record=self.journal.record,
             signal=entry.signal,
             grace_s=self._config.abort_grace_s,
             context=entry.context,
@@ -460,6 +489,8 @@ class AgentCore:
         if pool is not None:
             pool.shutdown(wait=False)
         self._output.close()
+        if self._stopping == "drain":  # else whoever stops it has the last word
+            self.journal.end()
 
     def _take_left_over(self) -> tuple[AgentMessage, ...]:
         with self._gate:

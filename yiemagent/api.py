@@ -8,6 +8,7 @@ from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
 from yiemagent.entry import Receipt
 from yiemagent.messages import AgentMessage, AssistantMessage
+from yiemagent.resuming import resume
 
 __all__ = [
     "abort_agent",
@@ -15,6 +16,7 @@ __all__ = [
     "continue_agent",
     "follow_up",
     "prompt_agent",
+    "resume_agent",
     "run_agent",
     "steer",
     "stop_agent",
@@ -108,6 +110,27 @@ def continue_agent(agent: YiemAgent) -> None:
     _core(agent).go_on()
 
 
+def resume_agent(agent: YiemAgent, *, retry_idempotent: bool = False) -> bool:
+    """Go on where the process before this one was interrupted, as its session tells; call it before anything else.
+
+    A run that broke off goes on and gives one answer; each message that waited for a run of its own gets it, and its
+    answer. Calls that were under way are answered with an error result that says their outcome is unknown.
+
+    Args:
+        agent: an agent on a session that was opened again.
+        retry_idempotent: run those of these calls again whose tools say that this does no harm
+            (`annotations={"idempotentHint": True}`); `before_tool_call` is asked again.
+
+    Returns:
+        False where there is nothing to go on with: nothing was begun, and no answer will come.
+
+    Raises:
+        AgentStateError: the agent has no session, or was sent something already.
+        AgentStopped: where the agent was stopped.
+    """
+    return resume(_core(agent), retry_idempotent=retry_idempotent)
+
+
 def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
     """Abort the run going on and return at once; its answer follows with stop reason "aborted".
 
@@ -132,7 +155,7 @@ def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[Age
     Raises:
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return _core(agent).stop(timeout_s)
+    return _core(agent).stop(timeout_s, hands_back=True)
 
 
 def _core(agent: Any) -> AgentCore:

@@ -91,6 +91,11 @@ def execute_tool_calls(
     try:
         for group in batch.groups():
             batch.run(group)
+    except (
+        BaseException
+    ):  # what tells of the calls can't go on: nobody waits for those that still run
+        batch.leave()
+        raise
     finally:
         wake()
     return ToolCallBatch(tuple(batch.messages), should_terminate(batch.outcomes.values()))
@@ -274,6 +279,12 @@ class _Batch:
             call.signal.release()
             logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
             self._settle_failed(index, call.prepared.tool_call, text)
+
+    def leave(self) -> None:
+        """Tell the calls that still run to end; nobody takes what they give."""
+        for call in self.running.values():
+            call.signal.abort("the run ended")
+            call.signal.release()
 
     # -- settling --
 

@@ -30,6 +30,7 @@ class Entry:
     context: contextvars.Context
     signal: AbortSignal = attrs.field(factory=AbortSignal)
     reply: Reply | None = None
+    takes_up: bool = False  # whether its run begins with the calls that an interrupted one left
 
 
 class Reply:

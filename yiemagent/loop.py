@@ -63,6 +63,7 @@ class LoopPorts:
         prepare_context: shown the context of each request, gives the one to send; None sends it as it is.
         requests: what earlier requests of the conversation worked out; this loop's alone while it runs.
         get_steering_messages, get_follow_up_messages: the owner's queues; None: the config's.
+        takes_up: whether to begin with the calls of the history's last answer that have no result.
     """
 
     stream_fn: StreamFn
@@ -73,6 +74,7 @@ class LoopPorts:
     requests: Requests = attrs.field(factory=Requests)
     get_steering_messages: GetMessages | None = None
     get_follow_up_messages: GetMessages | None = None
+    takes_up: bool = False
 
 
 def run_loop(
@@ -154,7 +156,10 @@ class _Loop:
 
     def run(self, prompts: Sequence[AgentMessage]) -> AssistantMessage:
         self.ports.emit(AgentStartEvent(self.config.session_id))
-        pending = self._first(prompts)
+        taken_up = self._take_up() if self.ports.takes_up else ()
+        if isinstance(taken_up, AssistantMessage):
+            return taken_up
+        pending = (*taken_up, *self._first(prompts))
         while True:
             try:
                 message, batch = self._turn(pending)
@@ -186,6 +191,27 @@ class _Loop:
 
     def _follow_ups(self) -> tuple[AgentMessage, ...]:
         return _take(self.ports.get_follow_up_messages or self.config.get_follow_up_messages)
+
+    def _take_up(self) -> AssistantMessage | tuple[AgentMessage, ...]:
+        """Run the calls that an interrupted run left without a result, as a turn of their own.
+
+        Gives the run's answer where they end it, else what joins the next turn.
+        """
+        message = _with_open_calls(self.history)
+        if message is None:
+            return ()
+        self.turn += 1
+        self.ports.emit(TurnStartEvent(self.turn))
+        live = self.ports.live_tools
+        batch = self._run_calls(message, self._shown_context(None if live is None else live()))
+        for result in batch.messages:
+            self._add(result)
+        self.ports.emit(TurnEndEvent(None, batch.messages))
+        if self.signal.aborted:
+            return self._aborted()
+        if not batch.terminate:
+            return ()
+        return self._steering() or self._follow_ups() or _answer(message, batch)
 
     # -- one turn --
 
@@ -356,6 +382,20 @@ class _Loop:
 
 def _take(getter: GetMessages | None) -> tuple[AgentMessage, ...]:
     return tuple(getter()) if getter is not None else ()
+
+
+def _with_open_calls(history: Sequence[AgentMessage]) -> AssistantMessage | None:
+    """Give the last answer with those of its calls that have no result; None where there are none."""
+    answered = set()
+    for message in reversed(history):
+        if isinstance(message, ToolResultMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AssistantMessage):
+            left = [call for call in message.tool_calls if call.id not in answered]
+            return attrs.evolve(message, content=left) if left else None
+        else:
+            break
+    return None
 
 
 def _answer(message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage:

@@ -61,6 +61,9 @@ class Progress:
     open_message: AgentMessage | None = None
     update: MessageUpdateEvent | None = None
     turn_message: AssistantMessage | None = None
+    taken_up: list[ToolCall] = attrs.field(
+        factory=list
+    )  # calls of the turn before it has an answer
     turn_results: list[ToolResultMessage] = attrs.field(factory=list)
     open_calls: dict[str, ToolExecStartEvent] = attrs.field(factory=dict)
     ended_calls: dict[str, ToolResultMessage] = attrs.field(factory=dict)
@@ -89,6 +92,8 @@ class Progress:
             self._message_ended(event.message)
         elif kind is ToolExecStartEvent:
             self.open_calls[event.tool_call_id] = event
+            if self.turn_message is None:
+                self.taken_up.append(ToolCall(event.tool_call_id, event.tool_name, event.arguments))
         elif kind is ToolExecEndEvent:
             self.open_calls.pop(event.tool_call_id, None)
             self.ended_calls[event.tool_call_id] = event.message
@@ -96,7 +101,7 @@ class Progress:
             return event.tool_call_id in self.open_calls
         elif kind is TurnStartEvent:
             self.in_turn, self.turns, self.turn_message = True, event.turn, None
-            self.turn_results, self.ended_calls = [], {}
+            self.turn_results, self.ended_calls, self.taken_up = [], {}, []
         elif kind is TurnEndEvent:
             self.in_turn = False
         elif kind is AgentStartEvent:
@@ -146,7 +151,8 @@ class Progress:
             yield MessageStartEvent(prompt)
             yield MessageEndEvent(prompt)
         if self.in_turn:
-            for call in self.turn_message.tool_calls if self.turn_message is not None else ():
+            answered = self.turn_message
+            for call in self.taken_up if answered is None else answered.tool_calls:
                 yield from self._missing_result(call, answer)
             yield TurnEndEvent(self.turn_message, tuple(self.turn_results))
 

@@ -18,6 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import error_text
 from yiemagent.events import (
@@ -68,6 +70,8 @@ class Run:
         state: what the run begins with.
         prompts: messages that the run begins with; they enter the history on every path.
         sinks: called with each event, in order, one event at a time; what they raise changes nothing.
+        record: called with each event before anybody is told of it, one at a time; may block for as long as a write
+            does. What it raises ends the run with an error.
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
@@ -85,6 +89,7 @@ class Run:
         state: AgentState,
         prompts: Sequence[AgentMessage] = (),
         sinks: Sequence[EventSink] = (),
+        record: Callable[[Event], None] | None = None,
         signal: AbortSignal | None = None,
         grace_s: float = 1.0,
         context: contextvars.Context | None = None,
@@ -98,6 +103,10 @@ class Run:
         self.answer: AssistantMessage | None = None
         self.dropped = 0
         self._work = work
+        self._record = record
+        self._unrecorded: Exception | None = (
+            None  # what `record` raised last; whoever emits looks at it
+        )
         self._grace_s = grace_s
         self._context = context or contextvars.copy_context()
         self._on_message = on_message
@@ -107,6 +116,9 @@ class Run:
         # that may; re-entrant, since a sink may call back into what emits. A settler waits for it briefly only, and
         # then passes it by.
         self._order = threading.RLock()
+        # Held while an event is recorded and then admitted, and while the owner changes: what is recorded is told, and
+        # the other way round. Taken before the gate; nobody's code runs while it is held.
+        self._recording = threading.Lock()
         # The gate: protects the fields below it. Never held while user code runs.
         self._gate = threading.Lock()
         self._owner: object | None = None
@@ -194,6 +206,14 @@ class Run:
                 self._drop()
         else:
             self._emit_in_order(event)
+        if self._unrecorded is not None:
+            self._stop_unrecorded()
+
+    def _stop_unrecorded(self) -> None:
+        """End the run whose events can't be recorded: nothing may be asked or run that leaves no trace."""
+        error = self._unrecorded
+        if error is not None and threading.current_thread() is self._thread:
+            raise error  # what closes the run looks at it again
 
     def _emit_in_order(self, event: Event) -> None:
         with self._order:
@@ -219,7 +239,20 @@ class Run:
             raise RunAbandoned
 
     def _admit(self, event: Event, owner: object | None) -> bool:
-        """Number an event and fold it in; gives False where `owner` may not emit it."""
+        """Record an event, number it and fold it in; gives False where `owner` may not emit it."""
+        if self._record is None:
+            return self._take_in(event, owner)
+        with self._recording:
+            if self._owner is not owner or self._progress.ended:
+                return False
+            try:
+                self._record(event)
+            except Exception as error:  # it is told all the same, and then the run ends
+                logger.warning("%s could not be recorded: %s", self.name, error_text(error))
+                self._unrecorded = error
+            return self._take_in(event, owner)
+
+    def _take_in(self, event: Event, owner: object | None) -> bool:
         with self._gate:
             if self._owner is not owner or not self._progress.take(event):
                 return False
@@ -311,7 +344,7 @@ class Run:
         claimer's.
         """
         mine = threading.current_thread()
-        with self._gate:
+        with self._recording, self._gate:
             lost = self._owner is not None and mine is self._thread
             if lost or self._owner is _EXIT or self._done.is_set():
                 return False
@@ -358,6 +391,7 @@ class Run:
         for event in self._progress.missing_ends(answer):
             if not self._emit_as(event, owner):
                 return False
+        answer = self._told_of_what_is_unrecorded(answer)
         with self._gate:
             closing = self._owner is owner and not self._closed
             self._closed = self._closed or closing
@@ -366,6 +400,15 @@ class Run:
         if not self._progress.ended:
             self._emit_as(AgentEndEvent(tuple(self._progress.new), answer), owner)
         return self._owner is owner
+
+    def _told_of_what_is_unrecorded(self, answer: AssistantMessage) -> AssistantMessage:
+        """Have the answer of a run that failed say so where what closed it could not be recorded either."""
+        error, self._unrecorded = self._unrecorded, None
+        text = "" if error is None else error_text(error)
+        before = answer.error_message or ""
+        if text and text not in before:
+            self.answer = attrs.evolve(answer, error_message=f"{before}; {text}".removeprefix("; "))
+        return self.answer or answer
 
     def _emit_as(self, event: Event, owner: object) -> bool:
         self._tell(event, owner)

@@ -90,6 +90,8 @@ class _Grammar:
             case MessageEndEvent():
                 self._message_end(event, need)
             case ToolExecStartEvent():
+                if self.turns == 1 and not self.new:  # a call that an interrupted run left
+                    self.owed.append(event.tool_call_id)
                 need(event.tool_call_id in self.owed, "starts a call that nobody made")
                 need(event.tool_call_id not in self.open_calls, "starts twice")
                 self.open_calls[event.tool_call_id] = event

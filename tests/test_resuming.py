@@ -1,0 +1,91 @@
+"""Going on with what a session kept; how an agent does it with each kind of session is in tests/sessions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.loops import tool
+from yiemagent.agent import YiemAgent
+from yiemagent.errors import AgentStateError
+from yiemagent.messages import AssistantMessage, ToolCall, UserMessage
+from yiemagent.resuming import resume
+from yiemagent.testing import ScriptedModel
+
+HI = UserMessage("hi")
+CALLS = AssistantMessage((ToolCall("a", "safe"), ToolCall("b", "unsafe"), ToolCall("c", "gone")))
+
+
+class Kept:
+    """A session that was left with messages, some of them waiting."""
+
+    id = "s"
+
+    def __init__(self, *messages, waiting=(), interrupted=False):
+        self.messages = messages
+        self.waiting = waiting
+        self.interrupted = interrupted
+        self.left_open = None
+
+    def restored(self):
+        return self.waiting
+
+    def reopen(self, leave_open):
+        self.left_open = [call.name for call in CALLS.tool_calls if leave_open(call)]
+        return self.messages
+
+    def __getattr__(self, _name):
+        return lambda *_given: None
+
+
+def agent_on(session, *answers):
+    """An agent on such a session."""
+    tools = [
+        tool("safe", annotations={"idempotentHint": True}),
+        tool("unsafe", annotations={"readOnlyHint": True}),
+    ]
+    return YiemAgent(ScriptedModel(answers, default="done"), session=session, tools=tools)
+
+
+def test_an_interrupted_run_goes_on():
+    """The model is asked with the messages that the session gives."""
+    with agent_on(Kept(HI, interrupted=True)) as agent:
+        assert resume(agent._core, retry_idempotent=False)
+        assert agent._core.take(10).text == "done"
+
+
+@pytest.mark.parametrize(("asked", "left_open"), [(True, ["safe"]), (False, [])])
+def test_only_calls_of_idempotent_tools_may_run_again(asked, left_open):
+    """A call is left open where that is asked for and its tool, known still, says that it does no harm."""
+    session = Kept(HI, interrupted=True)
+    with agent_on(session) as agent:
+        resume(agent._core, retry_idempotent=asked)
+        agent._core.take(10)
+
+    assert session.left_open == left_open
+
+
+def test_what_waited_is_where_it_was():
+    """Restored messages wait in their channels, in order, and start nothing."""
+    waiting = [("input", HI), ("steering", HI), ("follow_up", HI), ("input", HI)]
+    agent = agent_on(Kept(waiting=waiting))
+    core = agent._core
+
+    assert [len(core.channel(kind)) for kind in ("input", "steering", "follow_up")] == [2, 1, 1]
+    assert core._thread is None
+    assert len(core.stop(None, hands_back=True)) == 4
+
+
+def test_more_may_wait_than_a_channel_holds():
+    """What was accepted keeps its place, however many there are."""
+    with agent_on(Kept(waiting=[("input", HI)] * 16 + [("follow_up", HI)] * 40)) as agent:
+        assert resume(agent._core, retry_idempotent=False)
+        assert [agent._core.take(10).text for _ in range(16)] == ["done"] * 16
+
+
+def test_nothing_to_go_on_with_begins_nothing():
+    """A session whose last run ended gives False, and the agent takes messages as ever."""
+    with agent_on(Kept(HI)) as agent:
+        assert not resume(agent._core, retry_idempotent=False)
+        assert agent._core.ask("hi", timeout_s=10).text == "done"
+        with pytest.raises(AgentStateError, match="is at work already"):
+            resume(agent._core, retry_idempotent=False)
