@@ -119,6 +119,16 @@ def test_a_probe_that_was_taken_late_leaves_the_stateless_era():
     assert protocol.is_stateless
 
 
+def test_a_version_that_is_refused_and_offered_is_asked_for_again():
+    """Once: what the server names as supported is the next to try, be it the same."""
+    protocol, asked = opened([unsupported("2026-07-28"), MODERN])
+
+    assert [ask.method for ask in asked] == ["server/discover"] * 2
+    assert protocol.is_stateless
+    with pytest.raises(McpProtocolError, match="refuses"):
+        opened([unsupported("2026-07-28"), unsupported("2026-07-28")])
+
+
 @pytest.mark.parametrize(
     "answers, era, words",
     [

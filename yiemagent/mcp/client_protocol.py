@@ -342,16 +342,16 @@ class ClientProtocol:
         if not isinstance(answer, ErrorResponse):
             return None
         if answer.code == UNSUPPORTED_VERSION:
-            return self._other_version(answer, version)
+            return self._other_version(answer)
         if answer.code in {HEADER_MISMATCH, MISSING_CAPABILITY}:
             raise server_error("server/discover", answer)
         return None
 
-    def _other_version(self, answer: ErrorResponse, tried: str) -> str | None:
+    def _other_version(self, answer: ErrorResponse) -> str | None:
         data = answer.data if isinstance(answer.data, dict) else {}
         supported = _versions(data.get("supported"))
         common = newest_common(STATELESS_VERSIONS, supported)
-        if common is not None and common != tried:
+        if common is not None:  # also the one that was tried: it is asked again, once
             return common
         if supported and newest_common(HANDSHAKE_VERSIONS, supported) is None:
             raise McpProtocolError(
