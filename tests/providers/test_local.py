@@ -326,6 +326,11 @@ def test_other_threads_go_on_while_the_model_writes(local):
 
 
 @kept
+def test_the_window_of_the_model_is_known(local):
+    """It is what the server was started with, so that compaction needs no setting."""
+    assert local.model_facts("whichever").context_window == 4_096
+
+
 def test_a_request_dict_is_answered_whole(local):
     """Called with a request dict alone, the provider is a plain llm_call."""
     answer = local({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5})

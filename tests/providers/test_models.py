@@ -7,7 +7,7 @@ import json
 import pytest
 
 from yiemagent.messages import LlmModel
-from yiemagent.providers import models
+from yiemagent.providers import OpenAIChat, fallback, models
 from yiemagent.providers.models import canonical, known_model, model_facts, names_of
 
 LISTED = json.loads(models._LIST.read_text(encoding="utf-8"))
@@ -87,3 +87,27 @@ def test_the_providers_own_model_is_described_where_a_request_names_none():
     """Without a model in the request, it is the provider's default that is meant."""
     assert model_facts(None, "openai", default="o3-mini").input_kinds == ("text",)
     assert model_facts("o3", "openai", default="o3-mini").input_kinds == ("text", "image")
+
+
+def test_a_provider_knows_the_windows_of_its_models():
+    """Each says what is known of its own model, and of another that a request asks for."""
+    asked = OpenAIChat("gpt-5.1", api_key="sk-test")
+    said = LlmModel("gpt-5.1", context_window=1_000)
+
+    assert asked.model_facts().context_window == 400_000
+    assert asked.model_facts("gpt-6-sol").context_window == 1_050_000
+    assert asked.model_facts(said).context_window == 1_000
+    assert asked.model_facts("nobody-knows").context_window is None
+
+
+def test_models_that_take_over_share_the_smallest_window():
+    """Whichever of them answers, what fits all of them fits it."""
+    large, small = OpenAIChat("gpt-6-sol", api_key="k"), OpenAIChat("gpt-5.1", api_key="k")
+
+    def plain(_request):
+        return "text"
+
+    both = fallback(large, plain, small).model_facts()
+    assert (both.id, both.context_window) == ("gpt-6-sol", 400_000)
+    assert fallback(large, small).model_facts(LlmModel("x", context_window=9)).context_window == 9
+    assert fallback(plain, plain).model_facts("m") == LlmModel("m")

@@ -28,7 +28,6 @@ from yiemagent.providers.anthropic_history import (
 from yiemagent.providers.anthropic_models import traits_of
 from yiemagent.providers.anthropic_stream import AnthropicAssembler, whole_answer
 from yiemagent.providers.http_provider import Endpoint, HttpProvider
-from yiemagent.providers.models import model_facts
 from yiemagent.streaming import (
     DoneEvent,
     ErrorEvent,
@@ -129,7 +128,7 @@ class AnthropicMessages(HttpProvider):
         )
 
     def _limit(self, options: StreamOptions) -> int | None:
-        return model_facts(options.model, self.provider, default=self.model).max_output_tokens
+        return self.model_facts(options.model).max_output_tokens
 
     def _body_of_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if not _is_own_form(request):

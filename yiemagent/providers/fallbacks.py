@@ -25,7 +25,7 @@ from yiemagent.errors import (
     error_text,
 )
 from yiemagent.llm import StreamFn, StreamOptions, stream_fn_of
-from yiemagent.messages import AssistantMessage, model_id
+from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.net.retry import retryable_status
 from yiemagent.openai_format import assistant_message
 from yiemagent.providers.chat_request import read_request
@@ -81,6 +81,18 @@ class Fallback:
     def native_output(self) -> bool:
         """Whether all of them hold an answer to a schema."""
         return all(getattr(model, "native_output", False) for model in self._models)
+
+    def model_facts(self, model: LlmModel | str | None = None) -> LlmModel:
+        """Give what is known of the first model; its window is the smallest of all, since each of them may be asked."""
+        asked = [(model if place == 0 else None, each) for place, each in enumerate(self._models)]
+        known = [
+            facts(given)
+            for given, each in asked
+            if callable(facts := getattr(each, "model_facts", None))
+        ]
+        windows = [each.context_window for each in known if each.context_window]
+        first = known[0] if known else LlmModel(model_id(model))
+        return attrs.evolve(first, context_window=min(windows, default=None))
 
     def close(self) -> None:
         """Close what the models keep open; they can still be asked."""

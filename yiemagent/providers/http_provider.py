@@ -31,7 +31,7 @@ from yiemagent.errors import (
     YiemAgentError,
 )
 from yiemagent.llm import StreamOptions
-from yiemagent.messages import AssistantMessage, model_id
+from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.net.exchange import origin_of
 from yiemagent.net.http import HttpClient
 from yiemagent.net.rate_gate import gate_id, rate_gates
@@ -41,6 +41,7 @@ from yiemagent.providers.answer_reader import Assembler, check_status, read_stre
 from yiemagent.providers.body_encoder import BodyEncoder
 from yiemagent.providers.chat_request import read_request
 from yiemagent.providers.endpoint import Endpoint, Key, first_set, same_server
+from yiemagent.providers.models import model_facts
 from yiemagent.providers.notices import gate_notice, retry_notice
 from yiemagent.providers.prices import with_cost
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
@@ -136,6 +137,10 @@ class HttpProvider(abc.ABC):
             AuthenticationError: there is none, though the server wants one; the text names the variable to set.
         """
         self._found_key(StreamOptions())
+
+    def model_facts(self, model: LlmModel | str | None = None) -> LlmModel:
+        """Give what is known of a model of this provider, such as its context window; None: of its own."""
+        return model_facts(model, self.provider, default=self.model)
 
     def close(self) -> None:
         """Close the kept connections; it can still be asked and opens new ones."""

@@ -30,7 +30,7 @@ from yiemagent.errors import (
     YiemAgentError,
 )
 from yiemagent.llm import StreamOptions
-from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
+from yiemagent.messages import AssistantMessage, LlmModel, LlmUsage, ToolCall
 from yiemagent.openai_format import openai_messages, usage
 from yiemagent.providers import local_recipe as recipe
 from yiemagent.providers.failures import error_from_body
@@ -99,6 +99,10 @@ class LocalModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
+
+    def model_facts(self, _model: object = None) -> LlmModel:
+        """Give what is known of the model, such as its context window; it is the same whichever is asked for."""
+        return LlmModel(self.model, "local", context_window=self._spec.context_tokens)
 
     @overload
     def __call__(
