@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import attrs
 
 from yiemagent.agent import YiemAgent
-from yiemagent.api import abort_agent, run_agent, stop_agent
+from yiemagent.api import abort_agent, resume_agent, run_agent, stop_agent
 from yiemagent.cli.keyboard import read_all
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
@@ -27,7 +27,7 @@ from yiemagent.events import AgentEndEvent, Event
 from yiemagent.llm import StreamFn
 from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
 
-__all__ = ["add_ask", "ask_command", "run_report"]
+__all__ = ["add_ask", "add_run_options", "ask_command", "converse", "run_report"]
 
 ABORT_GRACE_S = 0.5
 
@@ -63,11 +63,18 @@ def add_ask(commands: Any) -> None:
         "question", nargs="?", help="the question; '-', or none with input piped in, reads stdin"
     )
     parser.add_argument(
-        "--model",
-        "-m",
-        default="local",
-        help="whom to ask (default: local); see below",
+        "--session",
+        metavar="FILE",
+        type=Path,
+        help="keep the conversation in this file, and go on with it where there is one",
     )
+    add_run_options(parser, model_help="whom to ask (default: local); see below")
+    parser.set_defaults(retry_idempotent=False)
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, model_help: str) -> None:
+    """Add what a run needs: whom to ask, with which tools, and what is printed."""
+    parser.add_argument("--model", "-m", help=model_help)
     parser.add_argument(
         "--base-url", metavar="URL", help="where the model's API is, if not where its provider is"
     )
@@ -136,7 +143,12 @@ def _amount(text: str) -> float:
 
 
 def ask_command(
-    options: argparse.Namespace, terminal: Terminal, stdin: TextIO, model: StreamFn | str
+    options: argparse.Namespace,
+    terminal: Terminal,
+    stdin: TextIO,
+    model: StreamFn | str,
+    *,
+    session: Any = None,
 ) -> int:
     """Ask, show the run, and give the exit code.
 
@@ -145,6 +157,7 @@ def ask_command(
         terminal: where to write.
         stdin: where a question may come from.
         model: whom to ask.
+        session: keeps the conversation, or None.
 
     Raises:
         UsageProblem: there is no question, or no such folder.
@@ -153,6 +166,22 @@ def ask_command(
         OutputClosed: the reader of stdout went away; the run is over.
     """
     question = _question(options.question, stdin)
+    return converse(options, terminal, model, question, session=session)
+
+
+def converse(
+    options: argparse.Namespace,
+    terminal: Terminal,
+    model: StreamFn | str,
+    question: str | None,
+    *,
+    session: Any = None,
+) -> int:
+    """Go on with what a session left, ask the question, show the runs, and give the exit code.
+
+    Raises:
+        UsageProblem, ConfigurationError, KeyboardInterrupt, OutputClosed: as `ask_command` does.
+    """
     store, errors = load_folders(options.tools, builtin=not options.no_builtin_tools)
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
@@ -163,12 +192,21 @@ def ask_command(
         event_sink=events.put,
         name="ask",
         abort_grace_s=ABORT_GRACE_S,
+        session=session,
         **_settings(options),
     )
-    printer = EventPrinter(terminal, stream=not options.no_stream, quiet=options.json)
+    if session is not None:
+        session.note_model(options.model)
+    end: AgentEndEvent | None = None
+    runs = _runs_left(session) + (question is not None)
     try:
-        run_agent(agent, question)
-        end = _follow(events, printer)
+        if session is not None:
+            resume_agent(agent, retry_idempotent=options.retry_idempotent)
+        if question is not None:
+            run_agent(agent, question)
+        for _ in range(runs):
+            printer = EventPrinter(terminal, stream=not options.no_stream, quiet=options.json)
+            end = _follow(events, printer)
     except (
         BaseException
     ):  # Ctrl-C or a closed pipe, mostly; whatever it is, the run must not outlive it
@@ -176,9 +214,19 @@ def ask_command(
         stop_agent(agent, timeout_s=0)
         raise
     stop_agent(agent)
+    assert end is not None  # there is a question, or something was left
     if options.json:
         terminal.say(f"{json.dumps(run_report(end), ensure_ascii=False)}\n")
     return 1 if end.answer.failed else 0
+
+
+def _runs_left(session: Any) -> int:
+    """Give how many runs a session has left to do: the interrupted one, and those of messages that wait for one."""
+    if session is None:
+        return 0
+    waiting = [kind for kind, _ in session.waiting]
+    own = session.interrupted + waiting.count("input")
+    return own or int(bool(waiting))
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from yiemagent import __version__
 from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
+from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import AuthenticationError, ConfigurationError, YiemAgentError
@@ -24,6 +25,8 @@ from yiemagent.mcp.server import McpServer
 from yiemagent.providers import create, local, local_models
 from yiemagent.providers.http_provider import HttpProvider
 from yiemagent.registry import ToolStore
+from yiemagent.sessions import Session
+from yiemagent.sessions.places import SUFFIXES
 
 __all__ = ["main"]
 
@@ -68,9 +71,11 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
     try:
         match options.command:
             case "ask":
-                return ask_command(options, terminal, sys.stdin or io.StringIO(), _model(options))
+                return _ask(options, terminal)
             case "local":
                 return local_command(options, terminal, _local_parts())
+            case "sessions":
+                return sessions_command(options, terminal, _session_parts())
             case "mcp":
                 return mcp_command(options, terminal, McpParts(_serve_stdio, _serve_http))
             case _:
@@ -81,6 +86,20 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
     except YiemAgentError as error:
         terminal.note(f"error: {error}", "bold red")
         return EXIT_FAILED
+
+
+def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
+    stdin = sys.stdin or io.StringIO()
+    if options.session is None:
+        options.model = options.model or "local"
+        return ask_command(options, terminal, stdin, _model(options))
+    with Session.open(options.session, create=True) as session:
+        options.model = options.model or session.model or "local"
+        return ask_command(options, terminal, stdin, _model(options), session=session)
+
+
+def _session_parts() -> SessionParts:
+    return SessionParts(open=Session.open, suffixes=SUFFIXES, model=_model)
 
 
 def _model(options: argparse.Namespace) -> StreamFn | str:
@@ -148,6 +167,8 @@ examples:
   yiemagent local pull                        get the small model that runs on this machine
   yiemagent ask "What time is it in Tokyo?"   ask it
   yiemagent ask --model openai:gpt-5.1 --tools my_tools "What can you do?"
+  yiemagent ask --session trip.jsonl "And in Oslo?"
+  yiemagent sessions list                     see which conversations are kept here
   yiemagent tools check my_tools              see what is wrong with tool files
   yiemagent mcp serve my_tools                serve them to an MCP client
 
@@ -169,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tools(commands)
     add_mcp(commands)
     add_local(commands)
+    add_sessions(commands)
     return parser
 
 

@@ -1,0 +1,201 @@
+"""`yiemagent sessions`: list, show, go on with, fork and export conversations that were kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from yiemagent.cli.ask import add_run_options, converse
+from yiemagent.cli.conversation import as_markdown, summary_line
+from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
+from yiemagent.codec import to_json
+from yiemagent.errors import SessionError
+from yiemagent.llm import StreamFn
+
+__all__ = ["SessionParts", "add_sessions", "sessions_command"]
+
+
+@attrs.frozen
+class SessionParts:
+    """What the command needs of sessions.
+
+    Args:
+        open: opens a file, as `Session.open` does.
+        suffixes: the endings that files of sessions have.
+        model: gives whom to ask, for the options with a model in them.
+    """
+
+    open: Callable[..., Any]
+    suffixes: Iterable[str]
+    model: Callable[[argparse.Namespace], StreamFn | str]
+
+
+def add_sessions(commands: Any) -> None:
+    """Add the command to the parsers of `yiemagent`."""
+    parser = commands.add_parser(
+        "sessions",
+        help="list, show, resume, fork or export conversations",
+        description="Look after conversations that 'yiemagent ask --session FILE' or a program kept.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = _action(actions, "list", "list the sessions in a folder, oldest first")
+    listing.add_argument("folder", nargs="?", metavar="DIR", type=Path, default=Path())
+    listing.add_argument("--search", metavar="TEXT", help="only those in which somebody says this")
+    show = _action(actions, "show", "show a conversation, or its entries")
+    _add_file(show)
+    show.add_argument("--entries", action="store_true", help="show every entry of every branch")
+    show.add_argument("--at", type=int, metavar="ID", help="show it as it is at this entry")
+    resume = _action(actions, "resume", "go on with a run that was interrupted, or ask more")
+    _add_file(resume)
+    resume.add_argument("question", nargs="?", help="what to ask then")
+    resume.add_argument(
+        "--retry-idempotent",
+        action="store_true",
+        help="run interrupted calls again whose tools say that this does no harm",
+    )
+    add_run_options(resume, model_help="whom to ask (default: the session's model, else local)")
+    fork = _action(actions, "fork", "begin a session with a copy of the conversation")
+    _add_file(fork)
+    fork.add_argument("--at", type=int, metavar="ID", help="only up to this entry")
+    fork.add_argument("--to", metavar="PATH", type=Path, help="the new file, or its folder")
+    export = _action(actions, "export", "write a conversation for people or programs")
+    _add_file(export)
+    export.add_argument("--format", choices=["md", "json"], default="md", help="default: md")
+    export.add_argument("--at", type=int, metavar="ID", help="as it is at this entry")
+
+
+def _action(actions: Any, name: str, does: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=does, description=f"{does.capitalize()}."
+    )
+    return parser
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="the session")
+
+
+def _opened(parts: SessionParts, path: Path, **options: Any) -> Any:
+    """Open a session.
+
+    Raises:
+        UsageProblem: there is no such file.
+        SessionError: it is damaged, or in use.
+    """
+    if not path.exists() and not options.get("create"):
+        raise UsageProblem(f"no such file: {path}")
+    return parts.open(path, **options)
+
+
+def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) -> int:
+    """Do what was asked for, and give the exit code.
+
+    Raises:
+        UsageProblem: there is no such file, folder or entry.
+        SessionError: a session is damaged, or in use.
+    """
+    if options.action == "list":
+        return _list(options, terminal, parts)
+    if options.action == "resume":
+        return _resume(options, terminal, parts)
+    with _opened(parts, options.file, read_only=True) as session:
+        for warning in session.warnings:
+            terminal.note(f"warning: {warning}", "yellow")
+        match options.action:
+            case "show" if options.entries:
+                terminal.rows(_rows(session.entries(), session.labels, session.leaf_id))
+            case "show":
+                terminal.say(as_markdown(_messages(session, options)))
+            case "export" if options.format == "json":
+                terminal.say(_as_json(session, _messages(session, options)))
+            case "export":
+                title = session.header.name or f"Session {session.id[:8]}"
+                terminal.say(f"# {title}\n\n{as_markdown(_messages(session, options))}")
+            case _:
+                place = options.to or options.file.parent
+                with session.fork(place, at=options.at) as fork:
+                    terminal.say(f"{fork.path}\n")
+    return 0
+
+
+def _messages(session: Any, options: argparse.Namespace) -> Sequence[Any]:
+    messages: Sequence[Any] = (
+        session.messages if options.at is None else session.messages_at(options.at)
+    )
+    return messages
+
+
+def _as_json(session: Any, messages: Sequence[Any]) -> str:
+    written = {
+        "id": session.id,
+        "name": session.header.name,
+        "time": session.header.time.isoformat(),
+        "messages": [to_json(message) for message in messages],
+    }
+    return f"{json.dumps(written, ensure_ascii=False, indent=2)}\n"
+
+
+def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) -> int:
+    if not options.folder.is_dir():
+        raise UsageProblem(f"no such folder: {options.folder}")
+    suffixes = set(parts.suffixes)
+    files = [path for path in options.folder.iterdir() if path.suffix in suffixes]
+    found = []
+    for path in sorted(files):
+        try:
+            with parts.open(path, read_only=True) as session:
+                messages = session.messages
+                if _says(messages, options.search):
+                    found.append((session.header.time, _row(path, session, messages)))
+        except SessionError as error:
+            terminal.note(f"warning: {error}", "yellow")
+    if found:
+        terminal.rows([row for _, row in sorted(found)])
+    return 0
+
+
+def _says(messages: Sequence[Any], wanted: str | None) -> bool:
+    if wanted is None:
+        return True
+    return any(wanted.casefold() in getattr(m, "text", "").casefold() for m in messages)
+
+
+def _row(path: Path, session: Any, messages: Sequence[Any]) -> tuple[str, ...]:
+    first = next((message.text for message in messages if message.role == "user"), "")
+    state = "interrupted" if session.interrupted else "waiting" if session.waiting else ""
+    return (
+        str(path),
+        f"{session.header.time:%Y-%m-%d %H:%M}",
+        f"{len(messages)} messages",
+        state,
+        one_line(session.header.name or first, limit=60),
+    )
+
+
+def _rows(
+    entries: Sequence[Any], labels: Mapping[int, str], leaf: int | None
+) -> list[tuple[str, ...]]:
+    """Give a row for each entry: its id and that of the one before it, what it says, its label."""
+    rows: list[tuple[str, ...]] = []
+    for entry in entries:
+        label = f"[{labels[entry.id]}]" if entry.id in labels else ""
+        mark = "*" if entry.id == leaf else ""
+        parent = "" if entry.parent_id is None else str(entry.parent_id)
+        rows.append((f"{entry.id}{mark}", parent, entry.type, label, summary_line(entry.body)))
+    return rows or [("no entries",)]
+
+
+def _resume(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) -> int:
+    with _opened(parts, options.file) as session:
+        for warning in session.warnings:
+            terminal.note(f"warning: {warning}", "yellow")
+        options.model = options.model or session.model or "local"
+        if options.question is None and not session.interrupted and not session.waiting:
+            raise UsageProblem(f"nothing was interrupted in {options.file}; give a question")
+        model = parts.model(options)
+        return converse(options, terminal, model, options.question, session=session)
