@@ -131,6 +131,15 @@ def test_a_cancelled_call_is_not_answered():
         assert peer.receive()["id"] == 2
 
 
+def test_a_server_that_was_closed_answers_all_the_same():
+    """Calls are refused and nothing breaks."""
+    with server(tool("t", lambda *_: "hi")) as served, StdioPeer(served) as peer:
+        served.close()
+        answer = peer.ask(stateless(1, "tools/call", name="t"))
+
+        assert answer["result"]["isError"]
+
+
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 

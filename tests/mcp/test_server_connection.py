@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.support.mcp_wire import Client, asked, stateless
+from yiemagent.mcp.caller import current_caller
 from yiemagent.mcp.jsonrpc import read_message
 from yiemagent.mcp.offers import Prompt, Resource
 from yiemagent.mcp.server import McpServer
@@ -221,6 +222,39 @@ def test_closing_the_server_answers_calls():
         server.close()
 
         assert client.channel.next_answer()["id"] == 1
+
+
+def test_a_call_that_can_get_no_thread_is_answered():
+    """After the server has closed, a call is an error and not silence."""
+    with serving(tool("t")) as server:
+        client = Client(server)
+        server.close()
+        message = stateless(1, "tools/call", name="t")
+        call = client.connection.receive(read_message(message), client.channel)
+        client.connection.start(call, server.pool)
+
+        assert client.channel.next_answer()["result"]["isError"]
+
+
+def test_a_question_ends_with_its_client():
+    """A tool that waits for an answer goes on when the client has gone."""
+    ended = threading.Event()
+
+    def asks(call_id, args, signal, partial):
+        try:
+            current_caller().ask({"r": {"method": "roots/list"}})
+        finally:
+            ended.set()
+
+    with serving(tool("t", asks)) as server:
+        client = Client(server)
+        client.shake_hands(capabilities={"roots": {}})
+        client.send(asked(1, "tools/call", name="t"))
+        client.channel.next_sent()
+        client.send({"jsonrpc": "2.0", "id": 99, "result": {}})
+        client.connection.close()
+
+        assert ended.wait(10)
 
 
 def test_a_call_that_was_cancelled_before_it_began_does_not_run():

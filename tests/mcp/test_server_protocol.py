@@ -275,12 +275,17 @@ def test_a_cancelled_call_has_no_answer():
     assert made.in_flight == (other,)
 
 
-@pytest.mark.parametrize("params", [{}, {"requestId": None}, {"requestId": 99}])
+@pytest.mark.parametrize(
+    "params", [{}, {"requestId": None}, {"requestId": 99}, {"requestId": True}, {"requestId": [1]}]
+)
 def test_a_cancellation_of_nothing_is_ignored(params):
     """One that names no call in flight has no effect."""
+    made = protocol(initialize())
+    call = take(made, asked(1, "tools/list"))
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
-    assert take(protocol(initialize()), message) is None
+    assert take(made, message) is None
+    assert made.in_flight == (call,)
 
 
 def test_an_id_in_flight_is_not_used_again():

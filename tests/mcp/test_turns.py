@@ -87,6 +87,27 @@ def test_who_gives_up_holds_nobody_up():
         pass
 
 
+def test_a_place_that_comes_with_the_abort_goes_to_the_next():
+    """A place that was given to somebody who had just given up is not lost."""
+
+    class Late(AbortSignal):
+        """A signal that is set as soon as somebody waits with it, before the place is free."""
+
+        def add_callback(self, callback):
+            """Have it set, and the place given back."""
+            forget = super().add_callback(callback)
+            self.abort()
+            turns._give_back()
+            return forget
+
+    turns = Turns(1)
+    turns._take(AbortSignal())
+    with pytest.raises(AbortedError), turns.turn(Late()):
+        pass
+
+    assert turns._free == 1
+
+
 def test_an_abort_beforehand_does_not_take_a_place():
     """Where the signal is set and no place is free, the wait ends at once and nothing is lost."""
     turns, signal = Turns(1), AbortSignal()

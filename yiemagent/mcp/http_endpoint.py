@@ -214,7 +214,7 @@ class HttpEndpoint:
         if call.method in _QUICK:
             connection.run(call)
         else:
-            self._host.pool.start(connection.run, call)
+            connection.start(call, self._host.pool)
 
     # -- sessions ------------------------------------------------------------------------------------------------
 

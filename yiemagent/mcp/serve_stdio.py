@@ -119,7 +119,12 @@ class _Wire:
             if call is not None:
                 with self._changed:
                     self._working += 1
-                self._pool.start(self._work, call)
+                try:
+                    self._pool.start(self._work, call)
+                except (
+                    RuntimeError
+                ):  # the server was closed, or there is no thread left: here, then
+                    self._work(call)
 
     def _work(self, call: Call) -> None:
         try:

@@ -342,8 +342,7 @@ class McpServer:
                 text = f"it took longer than {self._timeout_s:g} s"
                 raise RpcFailure(INTERNAL_ERROR, text) from None
         if came is None:
-            signal.raise_if_aborted()
-            raise AbortedError("aborted")
+            raise AbortedError(signal.reason or "aborted")
         given, error = came
         if error is None:
             return given

@@ -40,6 +40,7 @@ from yiemagent.mcp.server_protocol import (
     ServerProtocol,
 )
 from yiemagent.mcp.versions import SUBSCRIPTION_ID_META
+from yiemagent.pool import DaemonPool
 
 __all__ = ["Channel", "Host", "ServerConnection"]
 
@@ -172,6 +173,15 @@ class ServerConnection:
         if isinstance(event, Cancel):
             return self._under_way.pop(id_key(event.call.id), None)
         return None
+
+    def start(self, call: Call, pool: DaemonPool) -> None:
+        """Run a call on a thread of a pool, or on this one where none is to be had."""
+        try:
+            pool.start(self.run, call)
+        except (
+            RuntimeError
+        ):  # the pool has ended with the server, or the machine has no thread left
+            self.run(call)
 
     def run(self, call: Call) -> None:
         """Do what a call asks for, and send the answer; blocks until it is there."""

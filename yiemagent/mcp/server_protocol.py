@@ -450,7 +450,7 @@ class ServerProtocol:
     def _cancelled(self, params: Mapping[str, Any]) -> Cancel | None:
         """Give up a call; what was cancelled before, or never asked for, is ignored."""
         wanted, reason = params.get("requestId"), params.get("reason")
-        if not isinstance(wanted, (int, str)):
+        if not isinstance(wanted, (int, str)) or isinstance(wanted, bool):
             return None
         call = self._in_flight.pop(id_key(wanted), None)
         if call is None:
