@@ -148,7 +148,8 @@ def test_every_package_is_in_the_wheel(wheel):
     inside = {
         str(p.relative_to(ROOT)) for p in (ROOT / "yiemagent").rglob("*") if p.suffix in kinds
     }
-    tools = {f"yiemagent/builtin_tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
+    yard = ROOT / "tools"
+    tools = {f"yiemagent/builtin_tools/{path.relative_to(yard)}" for path in yard.rglob("*.py")}
 
     assert names == inside | tools
 
@@ -157,8 +158,10 @@ def test_every_folder_with_code_is_a_named_package():
     """`setup.cfg` names each package folder, and no folder that is not there."""
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "yiemagent").rglob("*.py")}
     packages = {".".join(folder.parts) for folder in folders}
+    yard = {path.parent.relative_to(ROOT / "tools") for path in (ROOT / "tools").rglob("*.py")}
+    packages |= {".".join(["yiemagent.builtin_tools", *folder.parts]) for folder in yard}
 
-    assert set(_config()["options"]["packages"].split()) == packages | {"yiemagent.builtin_tools"}
+    assert set(_config()["options"]["packages"].split()) == packages
 
 
 def test_the_version_is_said_once():
@@ -194,14 +197,19 @@ def test_every_built_in_tool_loads_from_the_wheel(python, tmp_path):
     code = (
         "import json\n"
         "from yiemagent.registry import ToolStore, builtin_tools_dir, get_tools, load_tools\n"
-        "store = ToolStore(name='t')\n"
-        "load_tools(store, builtin_tools_dir(), on_error='raise')\n"
-        "print(json.dumps([str(builtin_tools_dir()), sorted(get_tools(store))]))\n"
+        "folder, store = builtin_tools_dir(), ToolStore(name='t')\n"
+        "load_tools(store, folder, on_error='raise')\n"
+        "default = sorted(get_tools(store))\n"
+        "for group in sorted({path.parent.name for path in folder.glob('*/*.py')}):\n"
+        "    load_tools(store, builtin_tools_dir(group), on_error='raise')\n"
+        "print(json.dumps([str(folder), default, sorted(get_tools(store))]))\n"
     )
-    folder, names = json.loads(run(python, "-I", "-c", code, cwd=tmp_path))
+    folder, default, names = json.loads(run(python, "-I", "-c", code, cwd=tmp_path))
+    yard = ROOT / "tools"
 
     assert "site-packages" in folder
-    assert set(names) == {path.stem for path in (ROOT / "tools").glob("[!_]*.py")} | {"list_tools"}
+    assert set(default) == {path.stem for path in yard.glob("[!_]*.py")} | {"list_tools"}
+    assert set(names) == {path.stem for path in yard.rglob("[!_]*.py")} | {"list_tools"}
 
 
 def test_the_command_is_installed(python, tmp_path):

@@ -552,6 +552,30 @@ def test_the_built_in_tools_load():
     assert "list_tools" in store
 
 
+def test_built_in_tools_that_can_do_harm_are_loaded_by_their_folder_only():
+    """Files, commands and the web come with `builtin_tools_dir(group)` and not without."""
+    plain, store = ToolStore(), ToolStore()
+    load_tools(plain, builtin_tools_dir(), on_error="raise")
+    groups = {
+        group: set(load_tools(store, builtin_tools_dir(group), on_error="raise"))
+        for group in ("files", "shell", "web")
+    }
+
+    assert groups == {
+        "files": {"edit_file", "read_file", "search_files", "write_file"},
+        "shell": {"run_command"},
+        "web": {"fetch_url"},
+    }
+    assert not set().union(*groups.values()) & set(get_tools(plain))
+
+
+@pytest.mark.parametrize("group", ["", "file", "..", "/"])
+def test_an_unknown_group_of_built_in_tools_is_told(group):
+    """A group that does not exist is a configuration error that names those that do."""
+    with pytest.raises(ConfigurationError, match=r"there are: .*files, shell, web"):
+        builtin_tools_dir(group)
+
+
 def test_the_built_in_tools_are_found_where_they_are(tmp_path):
     """Inside the installed package, else beside it; where they are in neither place, the error says what to do."""
     package = tmp_path / "yiemagent"

@@ -210,6 +210,12 @@ def test_a_file_that_is_too_large_is_refused(space):
         space.read("a.txt", 4)
 
 
+def test_a_file_without_a_size_is_held_to_its_limit():
+    """What tells a size of 0 and gives more is refused beyond the limit all the same."""
+    with pytest.raises(ToolError, match="larger than 10 bytes"):
+        Workspace("/proc").read("meminfo", 10)
+
+
 # -- swapped between check and use --
 
 

@@ -433,11 +433,27 @@ def _as_tool(given: Any) -> AgentTool:
     raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
 
 
-def builtin_tools_dir() -> Path:
-    """The folder of the built-in tool files: part of the installed package, else beside it in a checkout."""
+def builtin_tools_dir(group: str | None = None) -> Path:
+    """The folder of built-in tool files: part of the installed package, else beside it in a checkout.
+
+    Args:
+        group: tools that do more than tell something, each group in a folder of its own, which `load_tools` loads only
+            when it is given: "files", "shell" or "web". None: the folder with the others.
+
+    Raises:
+        ConfigurationError: there is no such group.
+    """
     from pathlib import Path
 
-    return _builtin_folder(Path(__file__).resolve().parent)
+    folder = _builtin_folder(Path(__file__).resolve().parent)
+    if group is None:
+        return folder
+    groups = sorted(path.name for path in folder.iterdir() if any(path.glob("[!_]*.py")))
+    if group not in groups:
+        raise ConfigurationError(
+            f"there is no group {group!r} of built-in tools; there are: {', '.join(groups)}"
+        )
+    return folder / group
 
 
 def _builtin_folder(package: Path) -> Path:

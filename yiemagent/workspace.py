@@ -303,15 +303,17 @@ class _Walk:
 
     def read(self, path: str, max_bytes: int) -> bytes:
         """Give the content of the file."""
-        self.check_ordinary(path)
+        too_large = ToolError(f"{_short(path)} is larger than {max_bytes} bytes")
+        if self.check_ordinary(path).st_size > max_bytes:
+            raise too_large
         descriptor = self.close_after(self.open(_READ))
         _refuse_other_kinds(os.fstat(descriptor).st_mode, path)  # it may be another one by now
         pieces, left = [], max_bytes + 1
         while left and (piece := os.read(descriptor, min(_BLOCK, left))):
             pieces.append(piece)
             left -= len(piece)
-        if not left:
-            raise ToolError(f"{_short(path)} is larger than {max_bytes} bytes")
+        if not left:  # it has grown, or the system does not tell sizes
+            raise too_large
         return b"".join(pieces)
 
     def write(self, path: str, data: bytes, *, overwrite: bool, expected: bytes | None) -> bool:

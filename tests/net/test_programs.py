@@ -15,7 +15,7 @@ import pytest
 
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ToolError
-from yiemagent.net.process import run_process, without_secrets
+from yiemagent.net.programs import run_process, without_secrets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WAIT_S = 20.0
@@ -219,7 +219,7 @@ def test_no_program_outlives_this_process(tmp_path):
     """When the interpreter exits while a thread runs a program, the program ends with it."""
     code = (
         "import threading, sys\n"
-        "from yiemagent.net.process import run_process\n"
+        "from yiemagent.net.programs import run_process\n"
         "ready = threading.Event()\n"
         "work = lambda: run_process(['/bin/sh', '-c', 'echo $$ > pid; echo; sleep 99 & wait'],\n"
         "    on_output=lambda _: ready.set())\n"

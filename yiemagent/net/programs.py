@@ -85,7 +85,8 @@ def run_process(
         signal: ends it when it is set.
         timeout_s: ends it after so many seconds; None: no limit.
         max_output_bytes: how much of its output is kept.
-        on_output: is told of output as it comes, on this thread; what it raises ends the program.
+        on_output: is told of output as it comes, on this thread, but not of the last, which comes with the end; what it
+            raises ends the program.
 
     Raises:
         AbortedError: the signal was set; the program has ended.
