@@ -82,6 +82,7 @@ BY_TYPE = {
     "Literal['retry_scheduled', 'rate_gate', 'fallback']": st.sampled_from(
         ["fallback", "rate_gate"]
     ),
+    "LlmUsage": USAGE,
     "datetime": TIME,
     "Any": JSON,
     "Mapping[str, Any]": OBJECT,

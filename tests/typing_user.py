@@ -5,6 +5,7 @@ What a user has to write for the type checker is part of the product: nothing he
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from yiemagent import (
     BeforeToolCallResult,
     Event,
     EventStream,
+    LlmUsage,
     MessageUpdateEvent,
     NextTurn,
     Receipt,
@@ -40,6 +42,7 @@ from yiemagent import (
     follow_up,
     get_tools,
     load_tools,
+    read_output,
     register_tool,
     run_agent,
     run_agent_loop,
@@ -48,6 +51,7 @@ from yiemagent import (
     take_response,
     tool,
 )
+from yiemagent.providers.prices import Price, set_price
 from yiemagent.streaming import TextDeltaEvent
 from yiemagent.testing import RecordingSink, ScriptedModel, call, check_event_order
 
@@ -197,6 +201,24 @@ def the_loop_door(prompts: Sequence[UserMessage]) -> list[str]:
     return [*texts, *(message.role for message in new), *(m.role for m in stream.result())]
 
 
+@dataclasses.dataclass
+class Sum:
+    """What an answer must be."""
+
+    value: int
+
+
+def a_structured_answer() -> list[str]:
+    """Ask for an object, within limits, and look at what it cost."""
+    set_price("scripted:m", Price(input=1.0, output=2.0))
+    model = ScriptedModel([call("final_answer", {"value": 3})])
+    with YiemAgent(model, max_total_tokens=1000, cache="short") as agent:
+        answer = ask(agent, "1 + 2?", output_schema=Sum)
+        total: LlmUsage = agent.usage
+    made: Sum = read_output(answer, Sum)
+    return [str(made.value), str(answer.parsed["value"]), str(total.cost)]
+
+
 def stops(context: TurnContext, signal: AbortSignal) -> bool:
     """Stop when the user has heard enough."""
     return signal.aborted or len(context.new_messages) > 100
@@ -212,6 +234,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         print(the_agent_door(folder))
     print(the_loop_door([UserMessage("Hello.")]))
+    print(a_structured_answer())
 
 
 if __name__ == "__main__":

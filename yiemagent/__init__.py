@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         ToolResultMessage,
         UserMessage,
     )
+    from yiemagent.output import read_output
     from yiemagent.registry import (
         ToolStore,
         builtin_tools_dir,
@@ -228,6 +229,7 @@ _ROOMS = {
         "ToolResultMessage",
         "UserMessage",
     ),
+    "output": ("read_output",),
     "registry": (
         "ToolStore",
         "builtin_tools_dir",
@@ -338,6 +340,7 @@ __all__ = [
     "list_tool",
     "load_tools",
     "prompt_agent",
+    "read_output",
     "register_tool",
     "resume_agent",
     "run_agent",

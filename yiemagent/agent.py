@@ -19,7 +19,7 @@ from yiemagent.events import EventSink
 from yiemagent.journal import Journal, Session
 from yiemagent.llm import stream_fn_of
 from yiemagent.machine import State, classify
-from yiemagent.messages import AgentMessage
+from yiemagent.messages import AgentMessage, LlmUsage
 from yiemagent.registry import ToolStore, register_tool
 from yiemagent.resuming import restore
 from yiemagent.state import AgentState
@@ -121,6 +121,11 @@ class YiemAgent:
     def messages(self) -> tuple[AgentMessage, ...]:
         """The history at this moment, oldest first."""
         return tuple(self._core.current_state().messages)
+
+    @property
+    def usage(self) -> LlmUsage:
+        """What the agent consumed since it was made: tokens, and cost where prices are known."""
+        return self._core.current_state().usage
 
     @property
     def tool_store(self) -> ToolStore:

@@ -20,7 +20,7 @@ import attrs
 
 from yiemagent.abort import Deadline
 from yiemagent.channels import Channel, Doorbell
-from yiemagent.config import AgentLoopConfig
+from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
@@ -129,11 +129,11 @@ class AgentCore:
 
     # -- what callers do --
 
-    def submit(self, message: Any, *, timeout_s: float | None) -> None:
+    def submit(self, message: Any, schema: Any, *, timeout_s: float | None) -> None:
         """Accept a message that gets a run and an answer of its own."""
         if timeout_s != 0:
             self._refuse_waiting_for_itself("a waiting run_agent")
-        entry = self._entry(prompt_of(message), waits=False)
+        entry = self._entry(prompt_of(message), waits=False, schema=schema)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
     def go_on(self) -> None:
@@ -159,11 +159,11 @@ class AgentCore:
                 "the last message is the assistant's: there is nothing to answer; use run_agent"
             )
 
-    def ask(self, message: Any, *, timeout_s: float | None) -> AssistantMessage:
+    def ask(self, message: Any, schema: Any, *, timeout_s: float | None) -> AssistantMessage:
         """Accept a message and wait for exactly its answer."""
         self._refuse_waiting_for_itself("ask")
         deadline = Deadline(timeout_s)
-        entry = self._entry(prompt_of(message), waits=True)
+        entry = self._entry(prompt_of(message), waits=True, schema=schema)
         reply = entry.reply = Reply()
         try:
             self._put(entry, reserve=False, timeout_s=timeout_s)
@@ -266,13 +266,13 @@ class AgentCore:
 
     # -- accepting --
 
-    def _entry(self, message: AgentMessage | None, *, waits: bool) -> Entry:
+    def _entry(self, message: AgentMessage | None, *, waits: bool, schema: Any = None) -> Entry:
         context = contextvars.copy_context()
         chain = _waiting_for.get() if waits else ()
         context.run(_waiting_for.set, (*chain, self))
         if not waits:
             context.run(work_alone)
-        return Entry(message, next(self._serials), context)
+        return Entry(message, next(self._serials), context, asked_output(schema))
 
     def _put(self, entry: Entry, *, reserve: bool, timeout_s: float | None) -> None:
         """Put an entry into the input channel, once there is place for it and, where it needs one, for its answer."""
@@ -385,7 +385,7 @@ class AgentCore:
                 takes_up=entry.takes_up,
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
-            answer = run_loop(prompts, context, self._config, run.signal, ports)
+            answer = run_loop(prompts, context, entry.settings(self._config), run.signal, ports)
             self._requests[:] = [requests]
             return answer
 

@@ -24,7 +24,9 @@ __all__ = [
 ]
 
 
-def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) -> None:
+def run_agent(
+    agent: YiemAgent, message: Any, *, output_schema: Any = None, timeout_s: float | None = 0
+) -> None:
     """Send a message that gets a run of its own, and so exactly one answer at `take_response`.
 
     Runs of one agent follow one another in the order in which they were sent. The context variables of the caller
@@ -33,14 +35,16 @@ def run_agent(agent: YiemAgent, message: Any, *, timeout_s: float | None = 0) ->
     Args:
         agent: the agent.
         message: text, an OpenAI message dict, or a message.
+        output_schema: what the answer must be, as for `ask`.
         timeout_s: seconds to wait for a place; 0: not at all, None: for ever.
 
     Raises:
+        ConfigurationError: where output_schema says no schema.
         ChannelFull: where 16 answers are queued, running or untaken, after the time allowed.
         AgentStopped: where the agent was stopped.
         AgentStateError: where waiting would wait for the run that this is called in.
     """
-    _core(agent).submit(message, timeout_s=timeout_s)
+    _core(agent).submit(message, output_schema, timeout_s=timeout_s)
 
 
 prompt_agent = run_agent
@@ -61,7 +65,9 @@ def take_response(agent: YiemAgent, timeout_s: float | None = None) -> Assistant
     return _core(agent).take(timeout_s)
 
 
-def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> AssistantMessage:
+def ask(
+    agent: YiemAgent, message: Any, *, output_schema: Any = None, timeout_s: float | None = None
+) -> AssistantMessage:
     """Send a message and block until its answer; safe from many threads at once, each gets its own.
 
     Interrupted or timed out, it takes its message back if that has not begun. If it has, a time-out leaves the run
@@ -70,14 +76,18 @@ def ask(agent: YiemAgent, message: Any, *, timeout_s: float | None = None) -> As
     Args:
         agent: the agent.
         message: text, an OpenAI message dict, or a message.
+        output_schema: what the answer must be: a JSON Schema, or a type such as a dataclass, an attrs class, a
+            TypedDict or `list[str]`. The value is then `answer.parsed`, and `read_output` makes an object of it; a
+            model that gives none that fits, told once what was wrong, has failed. None: the agent's own, if it has one.
         timeout_s: seconds to wait; None: for ever.
 
     Raises:
+        ConfigurationError: where output_schema says no schema.
         ResponseTimeout: where no answer came in time.
         AgentStopped: where the agent was or is stopped before the message began.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return _core(agent).ask(message, timeout_s=timeout_s)
+    return _core(agent).ask(message, output_schema, timeout_s=timeout_s)
 
 
 def steer(agent: YiemAgent, message: Any) -> Receipt:

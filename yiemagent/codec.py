@@ -397,6 +397,7 @@ _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "Mapping[str, Any]": (json_payload, _read_object),
     "FrozenDict | str": (json_payload, _read_arguments),
     "tuple[str, ...]": _many(_TEXT),
+    "LlmUsage": _object(LlmUsage),
     "LlmUsage | None": _object(LlmUsage, optional=True),
     "AgentToolResult": _object(AgentToolResult),
     "tuple[MessageContent, ...]": _CONTENT,

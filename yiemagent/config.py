@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext
-from yiemagent.errors import ConfigurationError, ContextOverflowError
+from yiemagent.errors import ContextOverflowError
 from yiemagent.events import Event
 from yiemagent.hooks import Hooks
 from yiemagent.llm import CACHE_USES, CacheUse, StreamFn, StreamOptions
 from yiemagent.messages import AgentMessage, LlmModel
+
+if TYPE_CHECKING:
+    from yiemagent.output import OutputSchema
 
 __all__ = [
     "REASONING_LEVELS",
@@ -23,6 +26,7 @@ __all__ = [
     "FitRequest",
     "GetMessages",
     "ToolExecution",
+    "asked_output",
 ]
 
 ToolExecution: TypeAlias = Literal["parallel", "sequential", "barrier"]
@@ -82,9 +86,23 @@ def _compacts(_config: Any, field: Any, value: Any) -> None:
         raise TypeError(f"{field.name} must be a yiemagent.sessions.Compaction, not {value!r}")
 
 
-def _not_built(_config: Any, field: Any, value: object) -> None:
-    if value is not None:
-        raise ConfigurationError(f"{field.name}= is not built in this version; leave it out")
+def asked_output(given: Any) -> OutputSchema | None:
+    """Give what a caller says that the answer must be, or None where that is anything.
+
+    Raises:
+        ConfigurationError: where it says no schema.
+    """
+    if given is None:
+        return None
+    from yiemagent.output import output_schema  # for who asks for one only
+
+    return output_schema(given)
+
+
+def _above_zero_or_none(_config: Any, field: Any, value: object) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and cast("float", value) > 0):
+        raise ValueError(f"{field.name} must be above 0, or None for no limit, not {value!r}")
 
 
 def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
@@ -101,7 +119,7 @@ class AgentLoopConfig(Hooks):
         reasoning: "off", "minimal", "low", "medium", "high", "xhigh", "max", or None for the provider's default.
         thinking_budgets: tokens that a reasoning level may think, by level.
         temperature, max_tokens, tool_choice: passed to the model; None leaves them to the provider.
-        output_schema: what the answer must be: a JSON Schema, or a class that says it. Not built yet.
+        output_schema: what the answer must be: a JSON Schema, or a class that says it; see `ask`.
         cache: how long the provider should keep the prompt in its cache: "none", "short", "long"; None leaves it to the
             provider.
         session_id: opaque key for caches and affinity, shown in events.
@@ -109,8 +127,8 @@ class AgentLoopConfig(Hooks):
             "barrier": neighbours that allow it run side by side, the others alone, in order.
         max_parallel_tools: how many calls run at once at most.
         max_turns: turns after which a run ends with an error; None lifts the limit.
-        max_cost: US dollars that a run may cost before it ends with an error; None: no limit. Not built yet.
-        max_total_tokens: tokens that a run may use before it ends with an error; None: no limit. Not built yet.
+        max_cost: US dollars; a run that cost as much asks no further and ends with an error. None: no limit.
+        max_total_tokens: tokens of a run's requests and answers together; the same. None: no limit.
         max_retry_delay_ms: the longest wait that a server may ask for.
         compaction: keeps what is sent within the model's window, such as `yiemagent.sessions.Compaction()`; None sends
             the whole history.
@@ -130,7 +148,7 @@ class AgentLoopConfig(Hooks):
     temperature: float | None = None
     max_tokens: int | None = None
     tool_choice: str | None = None
-    output_schema: Any = attrs.field(default=None, validator=_not_built)
+    output_schema: Any = attrs.field(default=None, converter=asked_output)
     cache: CacheUse | None = attrs.field(
         default=None, validator=attrs.validators.optional(attrs.validators.in_(CACHE_USES))
     )
@@ -142,8 +160,8 @@ class AgentLoopConfig(Hooks):
         default=64, validator=[attrs.validators.instance_of(int), attrs.validators.ge(1)]
     )
     max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
-    max_cost: float | None = attrs.field(default=None, validator=_not_built)
-    max_total_tokens: int | None = attrs.field(default=None, validator=_not_built)
+    max_cost: float | None = attrs.field(default=None, validator=_above_zero_or_none)
+    max_total_tokens: int | None = attrs.field(default=None, validator=_one_or_more_or_none)
     max_retry_delay_ms: int | None = 60_000
     compaction: Compaction | None = attrs.field(default=None, validator=_compacts)
     abort_grace_s: float = attrs.field(
@@ -164,6 +182,7 @@ class AgentLoopConfig(Hooks):
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             tool_choice=self.tool_choice,
+            output_schema=None if self.output_schema is None else self.output_schema.schema,
             cache=self.cache,
             session_id=self.session_id,
             max_retry_delay_ms=self.max_retry_delay_ms,

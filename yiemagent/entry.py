@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
+
+if TYPE_CHECKING:
+    from yiemagent.output import OutputSchema
 
 __all__ = ["Entry", "Receipt", "Reply", "prompt_of"]
 
@@ -23,14 +26,21 @@ class Receipt:
 
 @attrs.define(eq=False)
 class Entry:
-    """A message on its way: its run's signal, the caller's context variables, and who waits for the answer."""
+    """A message on its way: its run's signal, the caller's context variables, what the answer must be, and who waits
+    for it.
+    """
 
     message: AgentMessage | None
     serial: int
     context: contextvars.Context
+    output: OutputSchema | None = None
     signal: AbortSignal = attrs.field(factory=AbortSignal)
     reply: Reply | None = None
     takes_up: bool = False  # whether its run begins with the calls that an interrupted one left
+
+    def settings(self, config: Any) -> Any:
+        """Give how its run works: as the agent's config says, but for what the message brings itself."""
+        return config if self.output is None else attrs.evolve(config, output_schema=self.output)
 
 
 class Reply:

@@ -17,6 +17,7 @@ from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
     CompactionSummaryMessage,
+    LlmUsage,
     ToolResultMessage,
 )
 from yiemagent.payload import FrozenDict, freeze_json
@@ -169,10 +170,12 @@ class AgentEndEvent(Event):
     Args:
         messages: what the run added to the history, oldest first.
         answer: what `take_response` gives for it.
+        usage: what the run consumed: its answers, and what its tools asked of models.
     """
 
     messages: Sequence[AgentMessage]
     answer: AssistantMessage
+    usage: LlmUsage = attrs.field(factory=LlmUsage)
 
 
 @attrs.frozen(eq=False, repr=False)

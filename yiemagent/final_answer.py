@@ -67,7 +67,7 @@ class FinalAnswer:
 
     def offer(self, context: AgentContext) -> AgentContext:
         """Give what a request offers: with the tool that takes the answer, last, under a name that nobody else has."""
-        if self.native:
+        if self.native or not isinstance(context, AgentContext):  # a hook's error is told later
             return context
         number = 1
         self.name = FINAL_ANSWER

@@ -8,6 +8,7 @@ AgentStart to the last TurnEnd and gives the run's answer; whoever runs it close
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -24,12 +25,15 @@ from yiemagent.context import AgentContext
 from yiemagent.errors import CompactionError, ContextOverflowError
 from yiemagent.events import (
     AgentStartEvent,
+    CompactionEndEvent,
+    Event,
     MessageEndEvent,
     MessageStartEvent,
     TurnEndEvent,
     TurnStartEvent,
 )
 from yiemagent.hooks import NextTurn, TurnContext, next_turn
+from yiemagent.limits import LimitReached, Spending, noted_usage
 from yiemagent.llm import StreamFn
 from yiemagent.messages import (
     AgentMessage,
@@ -42,6 +46,9 @@ from yiemagent.pipeline import Emit
 from yiemagent.pool import DaemonPool
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import Transcript, transcript
+
+if TYPE_CHECKING:
+    from yiemagent.final_answer import FinalAnswer
 
 __all__ = [
     "LoopPorts",
@@ -145,14 +152,25 @@ class _Loop:
     ports: LoopPorts
     turn: int = 0
     latest: AssistantMessage | None = None
+    answered: AssistantMessage | None = None  # the latest of this turn
     replaced: bool = False  # whether `prepare_next_turn` gave a context of its own
     # What the context does not hold yet is behind it here: a context is made when somebody is shown one.
     history: Transcript = attrs.field(init=False)
     new: list[AgentMessage] = attrs.field(factory=list)
     shown_new: Transcript = attrs.field(factory=Transcript)
+    final: FinalAnswer | None = None  # looks after an answer that must fit a schema
+    spending: Spending | None = None  # where there are limits to it
+    over: str | None = None  # which limit kept an empty answer from being asked for again
 
     def __attrs_post_init__(self) -> None:
         self.history = transcript(self.context.messages)
+        config = self.config
+        if config.max_cost is not None or config.max_total_tokens is not None:
+            self.spending = Spending()
+        if config.output_schema is not None:
+            from yiemagent.final_answer import FinalAnswer  # for who asks for one only
+
+            self.final = FinalAnswer.of(config, self.ports.stream_fn)
 
     def run(self, prompts: Sequence[AgentMessage]) -> AssistantMessage:
         self.ports.emit(AgentStartEvent(self.config.session_id))
@@ -163,21 +181,24 @@ class _Loop:
         while True:
             try:
                 message, batch = self._turn(pending)
-            except CompactionError as error:
-                return self._too_long(error)
+            except (CompactionError, LimitReached) as error:
+                return self._not_sent(error)
             if message is None or message.failed:
-                return message or self._aborted()
+                return self._failed(message)
             # Asked twice: an abort ends the run at once, its queues untouched, also where a hook was told of it.
             if self.signal.aborted or self._stops(message, batch) or self.signal.aborted:
                 return self._last(message, batch)
-            more = bool(batch.messages) and not batch.terminate
-            if self.config.max_turns is not None and self.turn >= self.config.max_turns:
-                return self._limit(message) if more else _answer(message, batch)
+            answer = self._answer(message, batch)
+            stop = self._must_stop(batch)
+            if stop is not None:
+                return answer or made_answer("error", stop, message)
             pending = self._steering()
-            if not more and not pending:
+            if answer is None:
+                pending = (*self._reminder(message), *pending)
+            elif not pending:
                 pending = self._follow_ups()
                 if not pending:
-                    return _answer(message, batch)
+                    return answer
 
     def _first(self, prompts: Sequence[AgentMessage]) -> tuple[AgentMessage, ...]:
         pending = (*prompts, *self._steering())
@@ -211,7 +232,8 @@ class _Loop:
             return self._aborted()
         if not batch.terminate:
             return ()
-        return self._steering() or self._follow_ups() or _answer(message, batch)
+        waiting = self._steering() or self._follow_ups()
+        return waiting or terminated_answer(message, batch.messages)
 
     # -- one turn --
 
@@ -221,6 +243,7 @@ class _Loop:
         """Take messages in, ask the model and run its calls; no message: the run was aborted before it was asked."""
         emit = self.ports.emit
         self.turn += 1
+        self.answered = None
         emit(TurnStartEvent(self.turn))
         for joining in pending:
             emit(MessageStartEvent(joining))
@@ -240,7 +263,9 @@ class _Loop:
         """Ask the model, and once more where its answer is empty; the empty one stays in the history as an error."""
         message, offered = self._ask()
         if message.error_message == EMPTY_TEXT and not self.signal.aborted:
-            message, offered = self._ask()
+            self.over = self._over()
+            if self.over is None:
+                message, offered = self._ask()
         return message, offered
 
     def _ask(self) -> tuple[AssistantMessage, AgentContext]:
@@ -256,17 +281,25 @@ class _Loop:
     ) -> tuple[AssistantMessage, AgentContext]:
         live = self.ports.live_tools
         offered = self._fitted(self._shown_context(None if live is None else live()), overflow)
+        over = self._over()  # a summary may have been the last that the run could pay for
+        if over is not None:
+            raise LimitReached(over)
         if self.ports.prepare_context is not None:
             offered = self.ports.prepare_context(offered)
+        config = self.config
+        if self.final is not None:
+            offered, config = self.final.offer(offered), self.final.asking(config)
         message = stream_assistant_response(
             offered,
-            self.config,
+            config,
             self.signal,
             emit=self.ports.emit,
             stream_fn=self.ports.stream_fn,
             requests=self.ports.requests,
         )
-        self.latest = message
+        if self.final is not None:
+            message = self.final.read(message)
+        self.latest = self.answered = message
         self._add(message)
         self.ports.emit(MessageEndEvent(message))
         return message, offered
@@ -282,12 +315,20 @@ class _Loop:
             options=requests.options_of(self.config),
             stream_fn=self.ports.stream_fn,
             signal=self.signal,
-            emit=self.ports.emit,
+            emit=self._count_summaries if self.spending is not None else self.ports.emit,
             overflow=overflow,
             lasting=not self.replaced,
         )
         self.history = transcript(compactor.fit(request))
         return self._shown_context(offered.tools)
+
+    def _count_summaries(self, event: Event) -> None:
+        """Emit what a compaction tells, and count what it consumed."""
+        if isinstance(event, CompactionEndEvent) and self.spending is not None:
+            used = noted_usage(event.details)
+            if used is not None:
+                self.spending.add(used, "the model that summarised")
+        self.ports.emit(event)
 
     def _run_calls(self, message: AssistantMessage, offered: AgentContext) -> ToolCallBatch:
         calls = message.tool_calls
@@ -303,7 +344,7 @@ class _Loop:
         return execute_tool_calls(
             offered,
             message,
-            self.config,
+            self.config if self.final is None else self.final.running(self.config),
             self.signal,
             self.ports.emit,
             pool=self.ports.pool,
@@ -312,6 +353,8 @@ class _Loop:
     def _add(self, message: AgentMessage) -> None:
         self.history = self.history.append(message)
         self.new.append(message)
+        if self.spending is not None:
+            self.spending.take(message)
 
     def _shown_context(self, tools: Mapping[str, AgentTool] | None = None) -> AgentContext:
         """Give the conversation so far, with `tools` where they are given."""
@@ -355,29 +398,54 @@ class _Loop:
         """Give the answer of a run that ends after this turn, whatever is left to do."""
         if self.signal.aborted and batch.messages:
             return self._aborted()
-        return _answer(message, batch)
+        return self._answer(message, batch) or message
+
+    def _answer(self, message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage | None:
+        """Give the answer that a turn came to; None: there is more to do."""
+        if batch.terminate:
+            return terminated_answer(message, batch.messages)
+        if self.final is not None:
+            return self.final.given(message, batch.messages)
+        return None if batch.messages else message
+
+    def _reminder(self, message: AssistantMessage) -> tuple[AgentMessage, ...]:
+        return () if self.final is None else self.final.reminder(message)
+
+    def _failed(self, message: AssistantMessage | None) -> AssistantMessage:
+        if message is None:
+            return self._aborted()
+        return message if self.over is None else made_answer("error", self.over, message)
 
     def _aborted(self) -> AssistantMessage:
         reason = self.signal.reason
         text = f"aborted: {reason}" if reason else "aborted"
         return made_answer("aborted", text, self.latest)
 
-    def _too_long(self, error: CompactionError) -> AssistantMessage:
-        """End the turn in which the context did not fit, and give the run's answer."""
-        refused = (
-            self.latest if isinstance(self.ports.requests.error, ContextOverflowError) else None
-        )
+    def _not_sent(self, error: CompactionError | LimitReached) -> AssistantMessage:
+        """End the turn whose request did not go out, too long or over a limit, and give the run's answer."""
+        refused = self.answered
         self.ports.emit(TurnEndEvent(refused))
         if self.signal.aborted:
             return self._aborted()
         text = str(error) if refused is None else f"{refused.error_message}; {error}"
         return made_answer("error", text, self.latest)
 
-    def _limit(self, last: AssistantMessage) -> AssistantMessage:
+    def _must_stop(self, batch: ToolCallBatch) -> str | None:
+        """Give why no further request may go out, or None."""
+        if self.final is not None and self.final.failed:
+            return self.final.failure
         turns = self.config.max_turns
+        if turns is None or self.turn < turns:
+            return self._over()
         words = "1 turn" if turns == 1 else f"{turns} turns"
-        text = f"stopped after {words} (max_turns={turns}) with tool calls to go on"
-        return made_answer("error", text, last)
+        left = "tool calls to go on" if batch.messages else "no answer that fits output_schema"
+        return f"stopped after {words} (max_turns={turns}) with {left}"
+
+    def _over(self) -> str | None:
+        """Give which limit of what a run may spend is reached, or None."""
+        if self.spending is None:
+            return None
+        return self.spending.limit(self.config.max_cost, self.config.max_total_tokens)
 
 
 def _take(getter: GetMessages | None) -> tuple[AgentMessage, ...]:
@@ -396,7 +464,3 @@ def _with_open_calls(history: Sequence[AgentMessage]) -> AssistantMessage | None
         else:
             break
     return None
-
-
-def _answer(message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage:
-    return terminated_answer(message, batch.messages) if batch.terminate else message

@@ -119,9 +119,7 @@ class LlmModel(Record):
     api: str = ""
     context_window: int | None = None
     max_output_tokens: int | None = None
-    input_kinds: tuple[str, ...] = attrs.field(
-        default=("text", "image"), converter=_string_tuple
-    )
+    input_kinds: tuple[str, ...] = attrs.field(default=("text", "image"), converter=_string_tuple)
     reasoning: bool = False
 
 

@@ -22,10 +22,12 @@ from yiemagent.events import (
     TurnEndEvent,
     TurnStartEvent,
 )
+from yiemagent.limits import noted_usage
 from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
     CompactionSummaryMessage,
+    LlmUsage,
     StopReason,
     ToolCall,
     ToolResultMessage,
@@ -57,6 +59,8 @@ class Progress:
     in_turn: bool = False
     turns: int = 0
     new: list[AgentMessage] = attrs.field(factory=list)
+    used: list[LlmUsage] = attrs.field(factory=list)
+    counted: int = 0  # so many of these usages are in the latest state
     last_answer: AssistantMessage | None = None
     open_message: AgentMessage | None = None
     update: MessageUpdateEvent | None = None
@@ -108,10 +112,17 @@ class Progress:
             self.started, self.failure = True, None
         elif kind is AgentEndEvent:
             self.ended, self.failure = True, _failure(event.answer)
-        elif kind is CompactionEndEvent and event.summary is not None:
+        elif kind is CompactionEndEvent:
+            self._compaction_ended(event)
+        return True
+
+    def _compaction_ended(self, event: CompactionEndEvent) -> None:
+        used = noted_usage(event.details)
+        if used is not None:
+            self.used.append(used)
+        if event.summary is not None:
             total = len(self.latest.messages) + len(self.new) - self.folded
             self.compacted = (event.summary, total - event.kept)
-        return True
 
     def _message_ended(self, message: AgentMessage) -> None:
         self.new.append(message)
@@ -122,18 +133,30 @@ class Progress:
             self.turn_message = self.last_answer = message
         elif isinstance(message, ToolResultMessage):
             self.turn_results.append(message)
+        else:
+            return
+        if message.usage is not None:
+            self.used.append(message.usage)
+
+    def usage(self) -> LlmUsage:
+        """Give what the run consumed so far."""
+        return sum(self.used, LlmUsage())
 
     def state(self) -> AgentState:
         """Give the state that the events so far lead to; the same object until one changes something."""
-        before, new = self.latest, self.new[self.folded :]
+        before, new, used = self.latest, self.new[self.folded :], self.used[self.counted :]
         active = self.started and not self.ended
         parts = (frozenset(self.open_calls), active, self.failure, *self.compacted)
         known = (before.pending_tool_calls, before.active_run, before.error_message)
-        if new or parts != (*known, *_compacted(before)):
+        if new or used or parts != (*known, *_compacted(before)):
             history = transcript(before.messages).extend(new)
             tools = before.tools
-            self.latest = AgentState(before.system_prompt, before.model, tools, history, *parts)
+            usage = sum(used, before.usage)
+            self.latest = AgentState(
+                before.system_prompt, before.model, tools, history, *parts, usage
+            )
             self.folded += len(new)
+            self.counted += len(used)
         return self.latest
 
     def missing_ends(self, answer: AssistantMessage) -> Iterator[Event]:

@@ -398,7 +398,8 @@ class Run:
         if closing:
             self._close_gate()
         if not self._progress.ended:
-            self._emit_as(AgentEndEvent(tuple(self._progress.new), answer), owner)
+            new = tuple(self._progress.new)
+            self._emit_as(AgentEndEvent(new, answer, self._progress.usage()), owner)
         return self._owner is owner
 
     def _told_of_what_is_unrecorded(self, answer: AssistantMessage) -> AssistantMessage:

@@ -16,7 +16,8 @@ from yiemagent.events import (
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
-from yiemagent.messages import AgentMessage, CompactionSummaryMessage, LlmModel
+from yiemagent.limits import noted_usage, total_usage
+from yiemagent.messages import AgentMessage, CompactionSummaryMessage, LlmModel, LlmUsage
 from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import transcript
@@ -38,6 +39,7 @@ class AgentState(Record):
         error_message: what went wrong in the latest run, or None.
         summary: what the model sees in place of the messages before `first_kept`; None: it sees them all.
         first_kept: the place in `messages` of the first that the model sees as it is.
+        usage: what the agent consumed since it was made: answers, summaries, and what tools asked of models.
     """
 
     system_prompt: str = ""
@@ -49,6 +51,7 @@ class AgentState(Record):
     error_message: str | None = None
     summary: CompactionSummaryMessage | None = None
     first_kept: int = 0
+    usage: LlmUsage = attrs.field(factory=LlmUsage)
 
     @property
     def context_messages(self) -> Sequence[AgentMessage]:
@@ -62,7 +65,9 @@ def reduce(state: AgentState, event: Event) -> AgentState:
     """Give the state that `event` leads to; the same object where it changes nothing."""
     match event:
         case MessageEndEvent():
-            return attrs.evolve(state, messages=transcript(state.messages).append(event.message))
+            history = transcript(state.messages).append(event.message)
+            usage = state.usage + total_usage((event.message,))
+            return attrs.evolve(state, messages=history, usage=usage)
         case ToolExecStartEvent():
             pending = state.pending_tool_calls | {event.tool_call_id}
             return attrs.evolve(state, pending_tool_calls=pending)
@@ -76,7 +81,12 @@ def reduce(state: AgentState, event: Event) -> AgentState:
             return attrs.evolve(
                 state, pending_tool_calls=frozenset(), active_run=False, error_message=error
             )
-        case CompactionEndEvent() if event.summary is not None:
+        case CompactionEndEvent():
+            used = noted_usage(event.details)
+            if used is not None:
+                state = attrs.evolve(state, usage=state.usage + used)
+            if event.summary is None:
+                return state
             first_kept = len(state.messages) - event.kept
             return attrs.evolve(state, summary=event.summary, first_kept=first_kept)
         case _:

@@ -12,6 +12,7 @@ import pytest
 from yiemagent import codec
 from yiemagent.cli.ask import add_ask, ask_command, run_report
 from yiemagent.cli.terminal import OutputClosed, Terminal, UsageProblem
+from yiemagent.errors import ConfigurationError
 from yiemagent.events import AgentEndEvent
 from yiemagent.messages import AssistantMessage, LlmUsage, UserMessage
 from yiemagent.testing import ScriptedModel, call, calls, failure
@@ -194,6 +195,53 @@ def test_what_a_model_is_asked_with_reaches_it():
     assert asked.code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--max-total-tokens", "15"), "the run used 15 tokens (max_total_tokens=15)"),
+        (("--max-cost", "0.5"), "max_cost=0.5 can't be held"),
+    ],
+)
+def test_limits_end_a_run(words, text):
+    """A run at its limit ends with an error that says which one, and exit code 1."""
+    asked = Asked(ScriptedModel(default=call("get_time")), "Time?", *words)
+
+    assert asked.code == 1
+    assert text in asked.err.splitlines()[-1]
+
+
+def test_a_limit_of_nothing_is_refused():
+    """A run that may cost nothing at all could ask nobody."""
+    with pytest.raises(ConfigurationError, match="max_cost"):
+        Asked(ScriptedModel(["Done."]), "Time?", "--max-cost", "0")
+
+
+def test_an_answer_that_must_fit_a_schema_is_json(tmp_path):
+    """With `--schema FILE` stdout holds the answer as JSON, and the report its value."""
+    path = tmp_path / "schema.json"
+    schema = {"type": "object", "properties": {"hour": {"type": "integer"}}, "required": ["hour"]}
+    path.write_text(json.dumps(schema), encoding="utf-8")
+    script = [call("get_time"), call("final_answer", {"hour": "12"})]
+    asked = Asked(ScriptedModel(script), "Time?", "--schema", path)
+    report = Asked(ScriptedModel(script), "Time?", "--schema", path, "--json")
+
+    assert json.loads(asked.out) == {"hour": 12}
+    assert json.loads(report.out)["value"] == {"hour": 12}
+
+
+@pytest.mark.parametrize("text", [None, "no json", "[1]"])
+def test_a_file_that_holds_no_schema_is_a_usage_problem(tmp_path, text):
+    """What can't be read, or is no object, is named before anything is asked."""
+    path = tmp_path / "schema.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    model = ScriptedModel(["Done."])
+
+    with pytest.raises(UsageProblem, match=r"schema\.json"):
+        Asked(model, "Time?", "--schema", path)
+    assert model.requests == []
+
+
 def test_what_is_left_out_is_the_models_own():
     """Without options, nothing is asked of a model that its provider would have to know."""
     model = ScriptedModel(["Done."])
@@ -209,6 +257,8 @@ def test_what_is_left_out_is_the_models_own():
         ("--max-turns", "0"),
         ("--max-turns", "x"),
         ("--max-tokens", "-1"),
+        ("--max-cost", "much"),
+        ("--max-total-tokens", "0"),
         ("--max-tokens", "²"),
         ("--temperature", "warm"),
         ("--temperature", "nan"),

@@ -32,7 +32,14 @@ __all__ = ["add_ask", "add_run_options", "ask_command", "converse", "run_report"
 ABORT_GRACE_S = 0.5
 
 # Options that are fields of the agent's config under the same name.
-_CONFIG = ("max_turns", "reasoning", "temperature", "max_tokens")
+_CONFIG = (
+    "max_turns",
+    "max_total_tokens",
+    "max_cost",
+    "reasoning",
+    "temperature",
+    "max_tokens",
+)
 
 _MORE = """\
 models:
@@ -104,10 +111,24 @@ def add_run_options(parser: argparse.ArgumentParser, *, model_help: str) -> None
         action="store_true",
         help="print one JSON object: answer, tool calls, usage, stop reason, error",
     )
+    _add_limits(parser)
+    _add_model_options(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add what ends a run that would go on."""
     parser.add_argument(
         "--max-turns", type=_count, metavar="N", help="end the run after N model answers"
     )
-    _add_model_options(parser)
+    parser.add_argument(
+        "--max-total-tokens",
+        type=_count,
+        metavar="N",
+        help="end the run once its requests and answers have N tokens together",
+    )
+    parser.add_argument(
+        "--max-cost", type=_amount, metavar="USD", help="end the run once it cost this much"
+    )
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +144,12 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-tokens", type=_count, metavar="N", help="end each model answer after N tokens"
+    )
+    parser.add_argument(
+        "--schema",
+        type=Path,
+        metavar="FILE",
+        help="a JSON Schema that the answer must fit; the answer is then JSON",
     )
 
 
@@ -230,9 +257,21 @@ def _runs_left(session: Any) -> int:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    named = {"system_prompt": options.system}
+    named = {"system_prompt": options.system, "output_schema": _schema(options.schema)}
     named |= {name: getattr(options, name) for name in _CONFIG}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _schema(path: Path | None) -> Any:
+    if path is None:
+        return None
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageProblem(f"no JSON Schema could be read from {path}: {error}") from error
+    if not isinstance(schema, dict):
+        raise UsageProblem(f"{path} holds no JSON Schema, which is an object")
+    return schema
 
 
 def _question(given: str | None, stdin: TextIO) -> str:
@@ -253,13 +292,16 @@ def _follow(events: SimpleQueue[Event], printer: EventPrinter) -> AgentEndEvent:
 
 
 def run_report(end: AgentEndEvent) -> dict[str, Any]:
-    """Give a run as one JSON object: its answer, the tool calls with their results, usage, and every message."""
+    """Give a run as one JSON object: its answer, the tool calls with their results, usage, and every message.
+
+    The answer's value is there where one was asked for; usage is None where nobody told any.
+    """
     messages = [to_json(message) for message in end.messages]
     results = {m["tool_call_id"]: m for m in messages if m["role"] == "toolResult"}
     answers = [message for message in end.messages if isinstance(message, AssistantMessage)]
-    used = [message.usage for message in answers if message.usage is not None]
     return {
         "answer": end.answer.text,
+        "value": end.answer.parsed,
         "stop_reason": end.answer.stop_reason,
         "error": end.answer.error_message,
         "model": end.answer.model or None,
@@ -269,7 +311,7 @@ def run_report(end: AgentEndEvent) -> dict[str, Any]:
             for block in message.content
             if isinstance(block, ToolCall)
         ],
-        "usage": attrs.asdict(sum(used, LlmUsage())) if used else None,
+        "usage": attrs.asdict(end.usage) if end.usage != LlmUsage() else None,
         "messages": messages,
     }
 
