@@ -75,13 +75,16 @@ def test_a_folder_is_a_server(folder):
 
 
 def test_without_a_folder_the_built_in_tools_are_served():
-    """The library's `list_tools` is left out, since clients have a request for it."""
+    """Those that change nothing, without the library's `list_tools`, since clients have a request for it."""
     _, [opened, listed], _ = run(
         lines=[initialize(), {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}]
     )
 
     assert opened["result"]["serverInfo"]["name"] == "yiemagent"
-    assert [tool["name"] for tool in listed["result"]["tools"]] == ["get_time", "get_weather"]
+    tools = {tool["name"]: tool for tool in listed["result"]["tools"]}
+    assert {"get_time", "get_weather"} <= set(tools)
+    assert not {"list_tools", "write_tool"} & set(tools)
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools.values())
 
 
 @contextlib.contextmanager
@@ -145,9 +148,10 @@ def test_a_server_for_other_machines_without_a_token_is_warned_of(folder):
     """Whoever reaches it can call its tools."""
     with start(folder, "--http", "0.0.0.0:0") as process:
         try:
-            lines = [process.stderr.readline().decode() for _ in range(4)]
+            lines = [process.stderr.readline().decode() for _ in range(5)]
         finally:
             process.kill()
             process.communicate(timeout=10)
 
     assert any("whoever reaches 0.0.0.0" in line for line in lines)
+    assert any("--allow-host" in line for line in lines)

@@ -96,7 +96,7 @@ def _add_serve(actions: Any) -> None:
         nargs="*",
         metavar="DIR",
         type=Path,
-        help="folders of tool files (default: the built-in tools)",
+        help="folders of tool files (default: the built-in tools that change nothing)",
     )
     serve.add_argument(
         "--http",
@@ -137,13 +137,19 @@ def mcp_command(options: argparse.Namespace, terminal: Terminal, parts: McpParts
     store, errors = load_folders(options.folders, builtin=not options.folders)
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
-    _leave_out_list_tools(store)
+    _leave_out(store, changing=not options.folders)
     if options.http is None:
         parts.serve_stdio(store)
         return 0
     host, port = options.http
-    if token is None and not _is_loopback(host):
-        terminal.note(f"warning: whoever reaches {host} can call these tools", "yellow")
+    if not _is_loopback(host):
+        if token is None:
+            terminal.note(f"warning: whoever reaches {host} can call these tools", "yellow")
+        if not options.allow_host:
+            terminal.note(
+                "warning: requests by other names than this machine's own are refused; see --allow-host",
+                "yellow",
+            )
     hosts = tuple(options.allow_host)
     with parts.serve_http(store, host=host, port=port, token=token, allowed_hosts=hosts) as serving:
         count = f"{len(store)} tool{'' if len(store) == 1 else 's'}"
@@ -163,11 +169,14 @@ def _token(options: argparse.Namespace) -> str | None:
     return token
 
 
-def _leave_out_list_tools(store: ToolStore) -> None:
-    """Take out the library's own `list_tools`: clients of MCP have a request for it."""
-    tool = store.get("list_tools")
-    if tool is not None and tool.function.__module__.startswith("yiemagent."):
-        store.remove("list_tools")
+def _leave_out(store: ToolStore, *, changing: bool) -> None:
+    """Take out the library's own `list_tools`, since clients have a request for it; and what changes anything, where
+    nobody asked for it by naming a folder.
+    """
+    for name, tool in store.snapshot().items():
+        own = name == "list_tools" and tool.function.__module__.startswith("yiemagent.")
+        if own or (changing and tool.annotations.get("readOnlyHint") is not True):
+            store.remove(name)
 
 
 def _is_loopback(host: str) -> bool:

@@ -62,7 +62,7 @@ class HttpServing:
         allowed_origins: pages of these Origins may use it.
         max_body_bytes: a larger request is refused.
         keep_alive_s: seconds of silence after which a stream is sent a comment.
-        idle_timeout_s: seconds for which a connection may take to send a request, or to take what it is sent.
+        idle_timeout_s: seconds of silence in which a connection may neither send what it owes nor take what it is sent.
         session_idle_s: seconds after which a session that nobody uses is forgotten.
         max_connections: more are refused.
 
