@@ -9,6 +9,7 @@ from tests.cases.drive_http import drive_overflow, drive_script, drive_waits
 from tests.cases.drive_loops import drive_loop, drive_tool_table
 from tests.cases.drive_requests import drive_history, drive_listings
 from tests.cases.drive_rows import drive_rows, drive_schemas
+from tests.cases.drive_sessions import drive_damage
 from tests.cases.drive_streams import drive_body, drive_stream, drive_two_streams
 from tests.cases.drive_threads import drive_in_process
 from tests.cases.drive_tool_files import drive_steps, drive_tool_files
@@ -21,6 +22,7 @@ KINDS = {
     "prepare",
     "request",
     "loop",
+    "session",
     "threads",
     "tool_files",
 }
@@ -68,5 +70,6 @@ FORMS = {
     "script_after_overflow": lambda case, _name, data: drive_overflow(case, data),
     "script": lambda case, _name, data: drive_script(case, data["script"]),
     "good_body": lambda case, _name, data: drive_waits(case, data),
+    "damage": lambda case, _name, data: drive_damage(case, data),
     "steps": lambda case, _name, data: drive_steps(case, data),
 }

@@ -9,22 +9,29 @@ import json
 import re
 import time
 
-from tests.cases import left
 from tests.cases.drive_loops import FIELDS, check_field
 from tests.cases.stage import Runs, Stage, done_answer, provider
 from tests.support.http_server import Answer, ScriptedServer, json_answer
 from yiemagent.abort import AbortSignal
 from yiemagent.context import LlmContext
 from yiemagent.errors import ContextOverflowError
+from yiemagent.history import check
 from yiemagent.llm import StreamOptions
-from yiemagent.messages import UserMessage
+from yiemagent.messages import AssistantMessage, UserMessage
 from yiemagent.net.retry import RetryPolicy
+from yiemagent.sessions import Compaction
 
 WORDS = "no sleep; error mentions the delay (86400 s or 24 h); one request only"
 NO_RETRY = "exactly one request, stop error, provider message kept"
 THEN = "final text 'ok' after exactly two requests (not for the limit row)"
 BACKOFF = "normal backoff, no exception"
 LONGEST_BACKOFF_S = 20.0
+SHORTENED = "second request body is smaller than the first and not equal to it; final text 'ok'"
+HOPELESS = "ends with stop error within 4 requests, history still usable"
+AFTER_OVERFLOW = [
+    "the next request is the summary request or a shortened one",
+    "then answer 'ok'",
+]
 
 
 def drive_script(case, script):
@@ -77,10 +84,7 @@ def _script_problems(case, expected, stage):
 
 
 def drive_overflow(case, data):
-    """Answer with each row's failure, then well: which are told as an overflow, and what an agent makes of the others.
-
-    What follows an overflow, a shorter request, is the part of sessions.
-    """
+    """Answer with each row's failure, then well: which are told as an overflow, and what an agent makes of each."""
     expected, others = case.field("overflow"), case.field("false_rows", {})
     for row in data["rows"]:
         who, answer = row["who"], _failure(row)
@@ -92,10 +96,44 @@ def drive_overflow(case, data):
             case.problem(who, [f"it is told as {last.error!r}"])
         if who in others:
             case.problem(who, _outcome_problems(others[who], answer))
-    for name in ("true_rows", "always_overflow_server"):
-        if case.has(name):
-            case.field(name)
-            case.leave(name, left.KINDS["compaction"])
+        elif expected[who]:
+            case.problem(who, _shortened_problems(case, answer))
+            case.problem(who, _hopeless_problems(case, answer))
+    if data["script_after_overflow"] != AFTER_OVERFLOW:
+        case.problem("script_after_overflow", ["can't drive these words"])
+
+
+def _long_stage(*answers):
+    """Give an agent with a history that has become too long, and with what keeps it within the window."""
+    history = []
+    for number in range(12):
+        history += [UserMessage(f"question {number}"), AssistantMessage("answer " * 400)]
+    return Stage(answers, messages=history, compaction=Compaction())
+
+
+def _shortened_problems(case, failing):
+    if (words := case.field("true_rows")) != SHORTENED:
+        return [f"can't drive {words!r}"] if words else []
+    with _long_stage(failing, done_answer("ok")) as stage:
+        answer = stage.ask()
+        first, second = stage.bodies[:2]
+    good = answer.text == "ok" and first != second and len(second) < len(first)
+    return [] if good else [f"{len(second)} bytes followed {len(first)}, and {answer} came of it"]
+
+
+def _hopeless_problems(case, failing):
+    if (words := case.field("always_overflow_server")) != HOPELESS:
+        return [f"can't drive {words!r}"] if words else []
+    refuses = [True]
+    good_answer = done_answer("ok")
+    with _long_stage(lambda _request: failing if refuses else good_answer) as stage:
+        answer = stage.ask()
+        asked = len(stage.requests)
+        refuses.clear()
+        then = stage.ask()
+        faults = [fault for fault in check(stage.messages) if "is left out" not in fault]
+    good = answer.stop_reason == "error" and asked <= 4 and then.text == "ok" and not faults
+    return [] if good else [f"it gave {answer} after {asked} requests, then {then}, with {faults}"]
 
 
 def _failure(row):
