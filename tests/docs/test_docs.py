@@ -183,7 +183,7 @@ def help_of(*subcommand):
 
 def subcommand_of(words):
     """The words of a command that name what to do: `ask`, `tools list`, `local pull`."""
-    depth = 2 if words and words[0] in {"tools", "local", "mcp"} else 1
+    depth = 2 if words and words[0] in {"tools", "local", "mcp", "sessions"} else 1
     return tuple(word for word in words[:depth] if not word.startswith("-"))
 
 

@@ -435,6 +435,49 @@ def test_a_torn_last_line_is_dropped_with_a_warning(cut, tmp_path, caplog):
     again.close()
 
 
+@pytest.mark.parametrize(
+    ("cut", "tail", "kept"),
+    [
+        (9, b"\n\n", 2),
+        (19, b"\n \r\n", 2),
+        (25, b"\n" + bytes(64), 2),
+        (9, bytes(64), 2),
+        (1, b"\n\n\n", 3),
+        (0, b"\n", 3),
+        (0, b" ", 3),
+        (0, bytes(64), 3),
+        (0, bytes(3_000_000), 3),
+    ],
+)
+def test_blank_ends_are_dropped_with_a_warning(cut, tail, kept, tmp_path):
+    """What an editor, or a disk that lost power, left behind the last line is dropped, with the line that is torn."""
+    path = JSONL.filled(tmp_path, LINES)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - cut] + tail)
+
+    store = JSONL.open(tmp_path)
+    store.append('{"id":4}')
+    store.close()
+    again = JSONL.open(tmp_path, read_only=True)
+
+    assert f"chat.jsonl, line {kept + 2}: " in store.warnings[0]
+    assert list(again.lines()) == [*LINES[:kept], '{"id":4}']
+    assert again.warnings == ()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("cut", "tail"), [(9, b"\n"), (9, b"\n\nx"), (9, b"\n" + bytes(2_000_000) + b"x"), (2, b"\n\n")]
+)
+def test_an_end_that_no_writer_leaves_is_damage(cut, tail, tmp_path):
+    """A line that was ended though it is torn, or one whose last letter changed, is not dropped."""
+    path = JSONL.filled(tmp_path, LINES)
+    path.write_bytes(path.read_bytes()[:-cut] + tail)
+
+    with pytest.raises(SessionError, match="line 4: damaged"):
+        JSONL.open(tmp_path)
+
+
 def test_a_last_line_that_lacks_its_newline_is_kept(tmp_path):
     """A line of which only the newline is missing is whole."""
     path = JSONL.filled(tmp_path, LINES)

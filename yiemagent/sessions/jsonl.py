@@ -19,7 +19,7 @@ import weakref
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, NoReturn, Self
+from typing import BinaryIO, NamedTuple, NoReturn, Self
 
 from yiemagent.errors import SessionError
 from yiemagent.sessions.files import disown_in_children, flush, lock, named_whole
@@ -30,7 +30,8 @@ __all__ = ["JsonlStore"]
 logger = logging.getLogger("yiemagent.sessions")
 
 _TAIL = len(b',"sum":"12345678"}\n')
-_SEAL = re.compile(rb',"sum":"([0-9a-f]{8})"\}')
+_SEAL = re.compile(rb',"sum":"([0-9a-f]{8})("\}|)')
+_BLANK = b" \t\r\n\0"
 _BLOCK = 1 << 20
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
@@ -131,61 +132,75 @@ class JsonlStore:
 
     def _load(self) -> None:
         """Check every line, note where it stands, and mend the end of the file where a writer died."""
-        size = total = 0
         with open(self._fd, "rb", closefd=False) as file:
             for number, line in enumerate(file, 1):
-                if line[-1:] != b"\n":
-                    self._mend(line, size, total)
+                total = zlib.crc32(memoryview(line)[:-_TAIL], self._end.sum)
+                if line[-_TAIL:] != _seal(total):
+                    self._mend(line, _rest(file), number)
                     break
-                total = self._checked(line, total, number)
-                if number == 1:
-                    self.header = _opened(line)
-                    self._header_end = _End(len(line), total, 0)
-                else:
-                    self._offsets.append(size)
-                    self._sums.append(total)
-                size += len(line)
-                self._end = _End(size, total, len(self._sums))
+                self._note(line, total)
         if not self.header:
             raise SessionError(f"{self.path}, line 1: no session header; this is no session file")
 
-    def _checked(self, line: bytes, before: int, number: int) -> int:
-        """Give the sum of a line.
+    def _note(self, line: bytes, total: int) -> None:
+        """Note where a whole line stands."""
+        size = self._end.size
+        if not self.header:
+            self.header = _opened(line)
+            self._header_end = self._end = _End(len(line), total, 0)
+            return
+        self._offsets.append(size)
+        self._sums.append(total)
+        self._end = _End(size + len(line), total, len(self._sums))
+
+    def _mend(self, line: bytes, rest: bytes, number: int) -> None:
+        """Deal with the first line that is not whole: it may be the last, which a writer left when it was killed.
+
+        Args:
+            line: the line.
+            rest: a little of what stands behind it.
+            number: of the line, from 1 on.
 
         Raises:
-            SessionError: the line is not as it was written, or not where it was written.
+            SessionError: the file is damaged.
         """
-        total = zlib.crc32(memoryview(line)[:-_TAIL], before)
-        if line[-_TAIL:] != b',"sum":"%08x"}\n' % total:
-            what = "no session header; this is no session file, or its first line was damaged"
-            if number > 1:
-                what = "damaged: the line, or the one above it, is not as it was written"
-            raise SessionError(f"{self.path}, line {number}: {what}")
-        return total
-
-    def _mend(self, rest: bytes, size: int, total: int) -> None:
-        """Deal with a last line that has no newline."""
-        number = len(self._sums) + 2 if self.header else 1
-        whole = _whole(rest, total)
-        if not self.header or (whole is not None and whole != len(rest)):
-            raise SessionError(
-                f"{self.path}, line {number}: damaged: the line does not end where it should"
+        at_end = not rest.strip(_BLANK)
+        total = self._end.sum
+        if at_end and self.header:
+            if _whole(line, total) == len(line):  # all of it is there but its newline
+                self._note(line + b"\n", zlib.crc32(line[: 1 - _TAIL], total))
+                if not self._refusal:
+                    os.write(self._fd, b"\n")
+                return
+            if not line.strip(_BLANK):
+                self._drop(f"{number}: blank lines at the end were dropped")
+                return
+            torn = (
+                _whole(line, total) is None
+                if line[-1:] != b"\n"
+                else rest and not _ends(line, total)
             )
-        writable = not self._refusal
-        if whole is not None:  # all of it is there but its newline
-            self._offsets.append(size)
-            self._sums.append(zlib.crc32(rest[: 1 - _TAIL], total))
-            self._end = _End(size + len(rest) + 1, self._sums[-1], len(self._sums))
-            if writable:
-                os.write(self._fd, b"\n")
-            return
-        why = "its writer was stopped in the middle of it" if writable else "it is being written"
-        self.warnings = (
-            f"{self.path}, line {number}: a torn last line of {len(rest)} bytes was dropped: {why}",
-        )
-        if writable:
+            if torn:
+                why = "its writer was stopped in the middle of it"
+                if self._refusal:
+                    why += ", or is still writing it"
+                size = len(line)
+                self._drop(f"{number}: a torn last line of {size} bytes was dropped: {why}")
+                return
+        self._refuse(number)
+
+    def _drop(self, what: str) -> None:
+        """Let the file end where its last whole line does."""
+        self.warnings = (f"{self.path}, line {what}",)
+        if not self._refusal:
             logger.warning("%s", self.warnings[0])
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self._fd, self._end.size)
+
+    def _refuse(self, number: int) -> NoReturn:
+        what = "damaged: the line, or the one above it, is not as it was written"
+        if number == 1:
+            what = "no session header; this is no session file, or its first line was damaged"
+        raise SessionError(f"{self.path}, line {number}: {what}")
 
     # -- writing --
 
@@ -266,8 +281,11 @@ class JsonlStore:
             block = self._read(begin, self._line_end(until - 1))
             for index in range(start, until):
                 line = block[self._offsets[index] - begin : self._line_end(index) - begin]
+                if line[-_TAIL:] != _seal(self._sums[index]):
+                    self._refuse(index + 2)
                 before = self._sums[index - 1] if index else self._header_end.sum
-                self._checked(line, before, index + 2)
+                if zlib.crc32(memoryview(line)[:-_TAIL], before) != self._sums[index]:
+                    self._refuse(index + 2)
                 yield _opened(line)
             start = until
 
@@ -317,7 +335,12 @@ def _sealed(line: str, before: int) -> tuple[bytes, int]:
     """Give a line as it stands in the file, and its sum."""
     body = line[:-1].encode()
     total = zlib.crc32(body, before)
-    return body + b',"sum":"%08x"}\n' % total, total
+    return body + _seal(total), total
+
+
+def _seal(total: int) -> bytes:
+    """Give what a line of this sum ends in."""
+    return b',"sum":"%08x"}\n' % total
 
 
 def _opened(line: bytes) -> str:
@@ -325,9 +348,27 @@ def _opened(line: bytes) -> str:
     return f"{line[:-_TAIL].decode()}}}"
 
 
-def _whole(rest: bytes, before: int) -> int | None:
-    """Give how long the whole line is that `rest` begins with; None: it begins with none."""
-    for seal in _SEAL.finditer(rest):
-        if int(seal[1], 16) == zlib.crc32(rest[: seal.start()], before):
+def _whole(line: bytes, before: int) -> int | None:
+    """Give how long the whole line is that `line` begins with, without its newline; None: it begins with none."""
+    for seal in _SEAL.finditer(line):
+        if seal[2] and int(seal[1], 16) == zlib.crc32(line[: seal.start()], before):
             return seal.end()
     return None
+
+
+def _ends(line: bytes, before: int) -> bool:
+    """Whether what a line says is all there, whatever became of its end."""
+    return any(
+        int(seal[1], 16) == zlib.crc32(line[: seal.start()], before)
+        for seal in _SEAL.finditer(line)
+    )
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """Give what stands behind the lines that were read, up to the first block of it that is not blank."""
+    found = b""
+    while block := file.read(_BLOCK):
+        found = block
+        if block.strip(_BLANK):
+            break
+    return found
