@@ -66,6 +66,16 @@ def silent(server):
     return other, heard
 
 
+def gone(server, client):
+    """Stop the server, and wait until the client has noticed."""
+    noticed = SimpleQueue()
+    client.subscribe("silent", lambda _message: server.drop())
+    with client.open("silent", b"", noticed.put):
+        server.close_door()
+        noticed.get(timeout=10)
+    server.stop()
+
+
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,26 +276,23 @@ def test_a_broken_connection_comes_back_with_its_subscriptions(server, client, e
 
 def test_a_request_waits_for_a_server_that_restarts():
     """What is asked while there is no server is sent when it is back."""
-    with MiniNats() as first:
-        client = NatsClient(first.url, reconnect_wait_s=30)
-        client.flush()
-        port = first.port
-    came = SimpleQueue()
-    with client, client.open("a", b"kept", came.put) as post:
-        assert not post.is_sent
-        with MiniNats(port=port):
-            error = came.get(timeout=10)
+    with MiniNats() as first, NatsClient(first.url, reconnect_wait_s=30) as client:
+        gone(first, client)
+        came = SimpleQueue()
+        with client.open("a", b"kept", came.put) as post:
+            assert not post.is_sent
+            with MiniNats(port=first.port):
+                error = came.get(timeout=10)
 
     assert isinstance(error, NoResponders)  # so it arrived
 
 
 def test_a_server_that_stays_away_fails_requests_after_a_while():
     """Requests wait for a broken connection as long as they were told to, and were not sent then."""
-    with MiniNats() as server:
-        client = NatsClient(server.url, reconnect_wait_s=0.05)
-        client.flush()
-    with client, pytest.raises(NatsDisconnected, match="can't be reached") as failure:
-        client.request("a", b"", 30)
+    with MiniNats() as server, NatsClient(server.url, reconnect_wait_s=0.05) as client:
+        gone(server, client)
+        with pytest.raises(NatsDisconnected, match="can't be reached") as failure:
+            client.request("a", b"", 30)
 
     assert not failure.value.outcome_unknown
 
@@ -534,13 +541,10 @@ def test_closing_while_connecting_does_not_wait_for_it():
 
 def test_a_request_that_is_closed_before_it_was_sent_never_is():
     """What waits for a connection can be taken back."""
-    with MiniNats() as first:
-        client = NatsClient(first.url, reconnect_wait_s=30)
-        client.flush()
-        port = first.port
-    with client:
+    with MiniNats() as first, NatsClient(first.url, reconnect_wait_s=30) as client:
+        gone(first, client)
         client.open("never", b"", print).close()
-        with MiniNats(port=port) as second:
+        with MiniNats(port=first.port) as second:
             client.flush()
             lines = [second.lines.get() for _ in range(second.lines.qsize())]
 

@@ -1,7 +1,7 @@
 """Programs of others that speak MCP, for tests marked `peers`: where they are, and how they are started.
 
 `tests/run.sh` installs them and names their folder in `YIEMAGENT_MCP_PEERS`: `n22` has Node 22 with the conformance
-suite and the Inspector, `n20` the reference servers, `venv` a Python with the official SDK.
+suite and the Inspector, `n20` the reference servers, `venv` a Python with the official SDK and a NATS server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import subprocess
 
 import pytest
 
-__all__ = ["conformance", "inspector", "node", "peers_folder", "reference_server", "sdk_python"]
+__all__ = [
+    "conformance",
+    "inspector",
+    "nats_server",
+    "node",
+    "peers_folder",
+    "reference_server",
+    "sdk_python",
+]
 
 VARIABLE = "YIEMAGENT_MCP_PEERS"
 
@@ -71,3 +79,8 @@ def reference_server(name):
 def sdk_python():
     """The Python that has the official SDK."""
     return str(peers_folder() / "venv/bin/python")
+
+
+def nats_server():
+    """The program of the NATS server."""
+    return str(peers_folder() / "venv/bin/nats-server")

@@ -70,11 +70,15 @@ class MiniNats:
     def __exit__(self, *_):
         self.stop()
 
-    def stop(self):
-        """End everything; the port is free then."""
+    def close_door(self):
+        """Take no new connection."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def stop(self):
+        """End everything; the port is free then."""
+        self.close_door()
         self.drop()
         for thread in list(self._threads):
             thread.join(READ_S)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yiemagent.mcp.caller import McpCaller, current_caller
+    from yiemagent.mcp.nats import NatsServer, nats_mcp_server
+    from yiemagent.mcp.nats_client import NatsClient
     from yiemagent.mcp.offers import Prompt, PromptArgument, Resource, ResourceTemplate
     from yiemagent.mcp.serve_http import HttpServing
+    from yiemagent.mcp.serve_nats import NatsServing
     from yiemagent.mcp.serve_stdio import serve_stdio
     from yiemagent.mcp.server import McpServer
 
@@ -19,11 +22,15 @@ __all__ = [
     "HttpServing",
     "McpCaller",
     "McpServer",
+    "NatsClient",
+    "NatsServer",
+    "NatsServing",
     "Prompt",
     "PromptArgument",
     "Resource",
     "ResourceTemplate",
     "current_caller",
+    "nats_mcp_server",
     "serve_stdio",
 ]
 
@@ -31,11 +38,15 @@ _ROOMS = {
     "HttpServing": "serve_http",
     "McpCaller": "caller",
     "McpServer": "server",
+    "NatsClient": "nats_client",
+    "NatsServer": "nats",
+    "NatsServing": "serve_nats",
     "Prompt": "offers",
     "PromptArgument": "offers",
     "Resource": "offers",
     "ResourceTemplate": "offers",
     "current_caller": "caller",
+    "nats_mcp_server": "nats",
     "serve_stdio": "serve_stdio",
 }
 

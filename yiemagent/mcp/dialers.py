@@ -98,11 +98,16 @@ def dialer_for(server: Any) -> Dialer:
         from yiemagent.mcp.http_server import HttpServer  # loads what HTTP needs
 
         return HttpServer(server)
+    if isinstance(server, str) and urlsplit(server).scheme in {"nats", "tls"}:
+        from yiemagent.mcp.nats import NatsServer  # loads what NATS needs
+
+        return NatsServer.from_url(server)
     if isinstance(server, str) or (isinstance(server, Sequence) and not isinstance(server, bytes)):
         return StdioServer(server)
     if callable(getattr(server, "dial", None)) and hasattr(server, "ways"):
         dialer: Dialer = server
         return dialer
     raise ConfigurationError(
-        f"a server is a command, an http address, StdioServer(…) or HttpServer(…), not {server!r:.200}"
+        f"a server is a command, an http or nats address, StdioServer(…), HttpServer(…) or NatsServer(…), "
+        f"not {server!r:.200}"
     )

@@ -289,7 +289,7 @@ class NatsClient:
         self._posts[post.token] = post
         try:
             link.send(post.frame)
-        except BaseException:
+        except BaseException:  # whatever it is, the caller gets no post to close
             self._posts.pop(post.token, None)
             raise
         return post

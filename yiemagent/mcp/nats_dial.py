@@ -172,7 +172,7 @@ class NatsDialer:
             login = address.login if self._login.is_empty else self._login
             _log_in(stream, login, self._name, deadline)
             connected.setblocking(False)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the socket must not stay open
             if connected is not None:
                 connected.close()
             if isinstance(error, (OSError, ValueError)):  # a ValueError: a name that can't be one
