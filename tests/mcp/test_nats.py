@@ -22,13 +22,14 @@ from yiemagent.errors import (
     McpTransportError,
 )
 from yiemagent.mcp.client import McpClient
-from yiemagent.mcp.nats import NatsServer, nats_mcp_server
+from yiemagent.mcp.nats import NatsServer
 from yiemagent.mcp.nats_client import (
     NatsClient,
     NatsDisconnected,
     NoResponders,
     PayloadTooLarge,
 )
+from yiemagent.mcp.over_nats import nats_mcp_server
 from yiemagent.mcp.serve_nats import NatsServing
 from yiemagent.mcp.server import McpServer
 from yiemagent.messages import content_text

@@ -16,8 +16,8 @@ import pytest
 from tests.support.certificate import CERTFILE, KEYFILE
 from tests.support.mcp_peers import nats_server
 from yiemagent.errors import McpProtocolError, McpTimeout
-from yiemagent.mcp.nats import nats_mcp_server
 from yiemagent.mcp.nats_client import NatsClient, NatsDisconnected, NoResponders, PayloadTooLarge
+from yiemagent.mcp.over_nats import nats_mcp_server
 from yiemagent.mcp.serve_nats import NatsServing
 from yiemagent.mcp.server import McpServer
 from yiemagent.registry import ToolStore

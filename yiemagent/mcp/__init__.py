@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yiemagent.mcp.caller import McpCaller, current_caller
-    from yiemagent.mcp.nats import NatsServer, nats_mcp_server
+    from yiemagent.mcp.nats import NatsServer
     from yiemagent.mcp.nats_client import NatsClient
     from yiemagent.mcp.offers import Prompt, PromptArgument, Resource, ResourceTemplate
+    from yiemagent.mcp.over_nats import nats_mcp_server
     from yiemagent.mcp.serve_http import HttpServing
     from yiemagent.mcp.serve_nats import NatsServing
     from yiemagent.mcp.serve_stdio import serve_stdio
@@ -46,7 +47,7 @@ _ROOMS = {
     "Resource": "offers",
     "ResourceTemplate": "offers",
     "current_caller": "caller",
-    "nats_mcp_server": "nats",
+    "nats_mcp_server": "over_nats",
     "serve_stdio": "serve_stdio",
 }
 

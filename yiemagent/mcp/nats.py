@@ -26,7 +26,6 @@ from yiemagent.errors import (
 )
 from yiemagent.mcp import jsonrpc
 from yiemagent.mcp.calls import Call, unreadable
-from yiemagent.mcp.client import McpClient
 from yiemagent.mcp.client_protocol import Progress, event_of
 from yiemagent.mcp.connection import Asked, encode
 from yiemagent.mcp.jsonrpc import (
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from yiemagent.mcp.client_protocol import ClientProtocol
     from yiemagent.mcp.desk import Desk
 
-__all__ = ["NatsRequester", "NatsServer", "cancel_subject", "nats_mcp_server"]
+__all__ = ["NatsRequester", "NatsServer", "cancel_subject"]
 
 logger = logging.getLogger("yiemagent.mcp.nats")
 
@@ -73,27 +72,6 @@ class NatsRequester(Protocol):
 def cancel_subject(subject: str) -> str:
     """Give the subject at which servers hear that nobody waits for an answer any more."""
     return f"{subject}.cancel"
-
-
-def nats_mcp_server(
-    requester: NatsRequester | str | Sequence[str],
-    subject: str,
-    *,
-    plain: bool = False,
-    **options: Any,
-) -> McpClient:
-    """Give the client of a server that listens to a subject, as `YiemAgent(mcp_server=…)` takes it.
-
-    Args:
-        requester: what carries requests, or the address of a NATS server, or several; see `NatsServer`.
-        subject: where the server listens.
-        plain: see `NatsServer`.
-        options: of `McpClient`.
-
-    Raises:
-        ConfigurationError: an argument makes no sense.
-    """
-    return McpClient(NatsServer(subject, requester, plain=plain), **options)
 
 
 class NatsServer:
