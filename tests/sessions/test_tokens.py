@@ -111,10 +111,12 @@ def test_a_failed_answer_reports_nothing(stop):
 
 
 def test_an_absurd_report_does_not_count():
-    """A report far below the estimate, such as of what was not cached only, is raised to a part of the estimate."""
+    """A report far below the estimate, such as of what was not cached only, is none."""
     size, _ = measured(UserMessage(LONG), answer(15))
+    behind, _ = measured(UserMessage("hi"), answer(100), UserMessage(LONG), answer(15))
 
-    assert size == (2 * MESSAGE_TOKENS + 2001) // 4
+    assert size == 2 * MESSAGE_TOKENS + 2001
+    assert behind == 100 + size
 
 
 def test_an_answer_to_a_larger_context_reports_nothing():

@@ -40,8 +40,9 @@ __all__ = [
 BYTES_PER_TOKEN = 3.5
 IMAGE_TOKENS = 1_600  # what a large image costs with most providers; none says it beforehand
 MESSAGE_TOKENS = 6  # what stands around a message: its role, its marks, the id of a call
-# A reported size below this part of the estimate is none: some servers report nothing, or only what was not cached.
-_LEAST_REPORTED = 0.25
+# What is reported below this part of the estimate is no size: some servers tell only what was not cached, and models for
+# tests tell anything. A model that takes images cheaply stays above it.
+_LEAST_REPORTED = 0.15
 # What a model counts is compared with an estimate that is large enough for what providers add by themselves not to
 # matter; and no model counts so many more tokens, so beyond that something else is reported.
 _ENOUGH, _OVERHEAD, _MOST_SCALE = 2_000, 500, 4.0
@@ -132,10 +133,7 @@ class Meter:
         else:  # somebody gave another context: nobody has reported the size of that
             self._begin(messages, trusted=False)
         self._seen = messages
-        estimate = self.estimate
-        if self.reported is None:
-            return estimate
-        return max(self.reported + self.scaled(self._since), int(estimate * _LEAST_REPORTED))
+        return self.estimate if self.reported is None else self.reported + self.scaled(self._since)
 
     @property
     def estimate(self) -> int:
@@ -176,8 +174,10 @@ class Meter:
                     self._report(used)
 
     def _report(self, used: int) -> None:
-        """Take what a model counted up to here."""
-        self.reported, self._since = used, 0
+        """Take what a model counted up to here, unless it can't be so."""
         estimate = self.fixed + self._estimate
+        if used < estimate * _LEAST_REPORTED:
+            return
+        self.reported, self._since = used, 0
         if estimate >= _ENOUGH:
             self.scale = min(_MOST_SCALE, max(1.0, (used - _OVERHEAD) / estimate))
