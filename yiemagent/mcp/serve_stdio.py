@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -65,6 +66,13 @@ def serve_stdio(
 def _own_descriptors() -> Iterator[tuple[int, int]]:
     """Move descriptors 0 and 1 away for a `with` block; in it, 0 is empty and 1 is stderr."""
     reading, writing = os.dup(0), os.dup(1)  # not inherited by child processes
+    if (
+        sys.platform == "win32"
+    ):  # there, descriptors translate line ends unless they are told not to
+        import msvcrt
+
+        for descriptor in (reading, writing):
+            msvcrt.setmode(descriptor, os.O_BINARY)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
