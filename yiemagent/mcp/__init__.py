@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yiemagent.mcp.caller import McpCaller, current_caller
+    from yiemagent.mcp.config import load_servers, read_servers
     from yiemagent.mcp.nats import NatsServer
     from yiemagent.mcp.nats_client import NatsClient
     from yiemagent.mcp.offers import Prompt, PromptArgument, Resource, ResourceTemplate
@@ -31,7 +32,9 @@ __all__ = [
     "Resource",
     "ResourceTemplate",
     "current_caller",
+    "load_servers",
     "nats_mcp_server",
+    "read_servers",
     "serve_stdio",
 ]
 
@@ -47,7 +50,9 @@ _ROOMS = {
     "Resource": "offers",
     "ResourceTemplate": "offers",
     "current_caller": "caller",
+    "load_servers": "config",
     "nats_mcp_server": "over_nats",
+    "read_servers": "config",
     "serve_stdio": "serve_stdio",
 }
 
