@@ -5,6 +5,7 @@ Deprecated since 2025-03-26 and still met. The first event names the address, wh
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import Callable
@@ -109,8 +110,10 @@ class LegacySsePipe:
         self._has_address.set()
         self._outgoing.put(None)
         self._poster.drain()
-        if failure is not None:
-            self._ended(failure)
+        if (
+            failure is not None
+        ):  # a copy, since a traceback would keep the answer, and so its connection, alive
+            self._ended(copy.copy(failure))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

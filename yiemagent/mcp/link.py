@@ -33,6 +33,7 @@ logger = logging.getLogger("yiemagent.mcp.link")
 
 _MAX_ENDS = 3
 _ENDS_WITHIN_S = 60.0
+_LEGACY_WAYS = {"sse"}  # transports that only the handshake era has
 
 
 class Refused(McpTransportError):
@@ -216,6 +217,8 @@ class Link:
         ways = [self._way] if self._way is not None else list(self._dialer.ways)
         era = self._era
         while True:
+            if ways[0] in _LEGACY_WAYS and era == "auto":
+                era = "legacy"
             try:
                 found = self._try(opening, ways[0], era, call)
             except Refused:

@@ -63,12 +63,13 @@ class Requester:
             return self._call_tool(dict(params or {}), call)
         if call.on_progress is None and (kept := self.fresh.get(method, params)) is not None:
             return kept
+        _, protocol = self._link.get(
+            call
+        )  # before the generation: what opens a connection makes all stale
         generation = self.fresh.generation()
         result, rounds = self._rounds(method, params, call)
         if method == "tools/list":
-            current = self._link.current
-            stateless = current is not None and current[1].is_stateless
-            result = self.book.note(result, stateless=stateless)
+            result = self.book.note(result, stateless=protocol.is_stateless)
         if rounds == 1:  # an answer to further input is nobody else's
             self.fresh.put(method, params, result, generation)
         return result
