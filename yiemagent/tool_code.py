@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from yiemagent.errors import ToolError, error_text
+from yiemagent.tool_refusals import refusals
 
 __all__ = ["CODE_CHARACTERS", "Body", "CodeProblem", "problem_at", "read_body"]
 
@@ -104,7 +105,7 @@ def read_body(piece: str, text: str, parameters: Sequence[str]) -> Body:
     # Code that is indented as a whole is read below an `if`, one line further down.
     down = 1 if _is_indented(lines) else 0
     statements = _statements(piece, text, down)
-    _refuse_async(piece, text, statements)
+    _refuse(piece, text, statements)
     hoisted, statements = _without_futures(piece, text, statements)
     _refuse_nothing_done(piece, text, statements)
     _compile(piece, text, statements, parameters, futures_=hoisted)
@@ -190,31 +191,6 @@ def _refused(piece: str, text: str, error: SyntaxError, down: int = 0) -> CodePr
     return problem_at(piece, text, line, column, f"{type(error).__name__}: {error.msg}")
 
 
-_ASYNC = {
-    ast.AsyncFunctionDef: "async def",
-    ast.AsyncFor: "async for",
-    ast.AsyncWith: "async with",
-    ast.Await: "await",
-}
-
-
-def _refuse_async(piece: str, text: str, statements: Sequence[ast.stmt]) -> None:
-    for statement in statements:
-        for node in ast.walk(statement):
-            at: ast.AST
-            if isinstance(node, ast.comprehension) and node.is_async:
-                word, at = "async for", node.target
-            elif type(node) in _ASYNC:
-                word, at = _ASYNC[type(node)], node
-            else:
-                continue
-            assert isinstance(at, (ast.stmt, ast.expr))
-            reason = f"{word} is refused: tools run on plain threads, without an event loop; write a plain function"
-            raise problem_at(
-                piece, text, at.lineno, _characters(text, at.lineno, at.col_offset) + 1, reason
-            )
-
-
 def _without_futures(
     piece: str, text: str, statements: list[ast.stmt]
 ) -> tuple[list[ast.ImportFrom], list[ast.stmt]]:
@@ -245,6 +221,12 @@ def _is_alone(text: str, node: ast.stmt) -> bool:
     before = lines[node.lineno - 1].encode()[: node.col_offset]
     after = lines[node.end_lineno - 1].encode()[node.end_col_offset :].strip()
     return not before.strip() and (not after or after.startswith(b"#"))
+
+
+def _refuse(piece: str, text: str, statements: Sequence[ast.stmt]) -> None:
+    for node, reason in refusals(statements):
+        column = _characters(text, node.lineno, node.col_offset) + 1
+        raise problem_at(piece, text, node.lineno, column, reason)
 
 
 def _refuse_nothing_done(piece: str, text: str, statements: Sequence[ast.stmt]) -> None:
