@@ -7,7 +7,7 @@ import json
 import pytest
 
 from yiemagent.errors import ConfigurationError
-from yiemagent.mcp.config import load_servers, read_servers
+from yiemagent.mcp.config import find_server, load_servers, read_servers
 from yiemagent.mcp.dialers import StdioServer
 from yiemagent.mcp.http_server import HttpServer
 from yiemagent.mcp.nats import NatsServer
@@ -177,3 +177,55 @@ def test_a_file_that_cant_be_read_is_named(tmp_path, content):
         file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"mcp\.json"):
         load_servers(file)
+
+
+# -- what a command line names ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The present folder, with a file of servers."""
+    monkeypatch.delenv("YIEMAGENT_MCP_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    servers = {"mine": {"command": "run"}, "other": {"command": "${NOT_SET}"}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_name_is_looked_up_in_the_present_folder():
+    """The entry is read, and what another one lacks does not matter."""
+    name, server = find_server("mine")
+
+    assert (name, server.command) == ("mine", ("run",))
+    with pytest.raises(ConfigurationError, match="NOT_SET"):
+        find_server("other")
+
+
+def test_a_file_may_be_named(folder, monkeypatch):
+    """By an argument, or by a variable; the argument counts first."""
+    (folder / "a.json").write_text('{"mcpServers": {"x": {"command": "a"}}}')
+    (folder / "b.json").write_text('{"mcpServers": {"x": {"command": "b"}}}')
+    monkeypatch.setenv("YIEMAGENT_MCP_CONFIG", str(folder / "b.json"))
+
+    assert find_server("x")[1].command == ("b",)
+    assert find_server("x", folder / "a.json")[1].command == ("a",)
+
+
+@pytest.mark.usefixtures("folder")
+def test_addresses_and_commands_are_servers():
+    """What is no name is dialled or started."""
+    assert find_server("http://h/mcp")[1].url == "http://h/mcp"
+    assert find_server("nats://h/a.b")[1].subject == "a.b"
+    assert find_server("node server.js")[1].command == ("node", "server.js")
+    assert find_server("sh")[0] is None
+    assert find_server("./server --fast")[1].command == ("./server", "--fast")
+
+
+def test_what_names_nothing_is_told(folder):
+    """The error says where was looked."""
+    with pytest.raises(ConfigurationError, match=r"no-such-server-anywhere.*\.mcp\.json"):
+        find_server("no-such-server-anywhere")
+    (folder / ".mcp.json").unlink()
+    with pytest.raises(ConfigurationError, match="no address and no program"):
+        find_server("no-such-server-anywhere")

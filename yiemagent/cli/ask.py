@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import attrs
 
 from yiemagent.agent import YiemAgent
 from yiemagent.api import abort_agent, resume_agent, run_agent, stop_agent
 from yiemagent.cli.keyboard import read_all
+from yiemagent.cli.mcp_client import add_config
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.cli.tools import load_folders
@@ -26,10 +29,13 @@ from yiemagent.config import REASONING_LEVELS
 from yiemagent.events import AgentEndEvent, Event
 from yiemagent.llm import StreamFn
 from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
+from yiemagent.registry import ToolStore
 
-__all__ = ["add_ask", "add_run_options", "ask_command", "converse", "run_report"]
+__all__ = ["MoreTools", "add_ask", "add_run_options", "ask_command", "converse", "run_report"]
 
 ABORT_GRACE_S = 0.5
+
+MoreTools: TypeAlias = "Callable[[ToolStore], AbstractContextManager[object]]"
 
 # Options that are fields of the agent's config under the same name.
 _CONFIG = (
@@ -75,6 +81,15 @@ def add_ask(commands: Any) -> None:
         type=Path,
         help="keep the conversation in this file, and go on with it where there is one",
     )
+    parser.add_argument(
+        "--mcp",
+        action="append",
+        default=[],
+        metavar="SERVER",
+        help="use the tools of this MCP server: a command to start, an address, or a name in a file of mcpServers; "
+        "may be given again",
+    )
+    add_config(parser)
     add_run_options(parser, model_help="whom to ask (default: local); see below")
     parser.set_defaults(retry_idempotent=False)
 
@@ -176,6 +191,7 @@ def ask_command(
     model: StreamFn | str,
     *,
     session: Any = None,
+    more_tools: MoreTools = nullcontext,
 ) -> int:
     """Ask, show the run, and give the exit code.
 
@@ -185,15 +201,17 @@ def ask_command(
         stdin: where a question may come from.
         model: whom to ask.
         session: keeps the conversation, or None.
+        more_tools: registers tools for a `with` block, those of MCP servers.
 
     Raises:
         UsageProblem: there is no question, or no such folder.
+        McpError: a server of tools can't be used.
         ConfigurationError: the model can't be used.
         KeyboardInterrupt: Ctrl-C; the run is over.
         OutputClosed: the reader of stdout went away; the run is over.
     """
     question = _question(options.question, stdin)
-    return converse(options, terminal, model, question, session=session)
+    return converse(options, terminal, model, question, session=session, more_tools=more_tools)
 
 
 def converse(
@@ -203,6 +221,7 @@ def converse(
     question: str | None,
     *,
     session: Any = None,
+    more_tools: MoreTools = nullcontext,
 ) -> int:
     """Go on with what a session left, ask the question, show the runs, and give the exit code.
 
@@ -212,6 +231,19 @@ def converse(
     store, errors = load_folders(options.tools, builtin=not options.no_builtin_tools)
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
+    with more_tools(store):
+        return _converse(options, terminal, model, question, session=session, store=store)
+
+
+def _converse(
+    options: argparse.Namespace,
+    terminal: Terminal,
+    model: StreamFn | str,
+    question: str | None,
+    *,
+    session: Any,
+    store: ToolStore,
+) -> int:
     events: SimpleQueue[Event] = SimpleQueue()
     agent = YiemAgent(
         model,

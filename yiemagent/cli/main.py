@@ -9,10 +9,11 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from yiemagent import __version__
-from yiemagent.cli.ask import add_ask, ask_command
+from yiemagent.cli.ask import MoreTools, add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
 from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
@@ -25,8 +26,12 @@ from yiemagent.mcp.server import McpServer
 from yiemagent.providers import create, local, local_models
 from yiemagent.providers.http_provider import HttpProvider
 from yiemagent.registry import ToolStore
+from yiemagent.remote_tools import fetch_tools
 from yiemagent.sessions import Session
 from yiemagent.sessions.places import SUFFIXES
+
+if TYPE_CHECKING:
+    from yiemagent.mcp.client import McpClient
 
 __all__ = ["main"]
 
@@ -77,7 +82,7 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
             case "sessions":
                 return sessions_command(options, terminal, _session_parts())
             case "mcp":
-                return mcp_command(options, terminal, McpParts(_serve_stdio, _serve_http))
+                return mcp_command(options, terminal, _mcp_parts())
             case _:
                 return tools_command(options, terminal)
     except (UsageProblem, ConfigurationError) as error:
@@ -92,10 +97,12 @@ def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
     stdin = sys.stdin or io.StringIO()
     if options.session is None:
         options.model = options.model or "local"
-        return ask_command(options, terminal, stdin, _model(options))
+        model = _model(options)
+        return ask_command(options, terminal, stdin, model, more_tools=_mcp_tools(options))
     with Session.open(options.session, create=True) as session:
         options.model = options.model or session.model or "local"
-        return ask_command(options, terminal, stdin, _model(options), session=session)
+        model, tools = _model(options), _mcp_tools(options)
+        return ask_command(options, terminal, stdin, model, session=session, more_tools=tools)
 
 
 def _session_parts() -> SessionParts:
@@ -162,6 +169,37 @@ def _serve_http(store: ToolStore, /, **options: Any) -> Iterator[Serving]:
         yield serving
 
 
+def _open_server(named: str, config: Path | None, /) -> McpClient:
+    from yiemagent.mcp.client import McpClient  # what is not used is not loaded
+    from yiemagent.mcp.config import find_server
+
+    name, server = find_server(named, config)
+    return McpClient(server, name=name)
+
+
+def _mcp_tools(options: argparse.Namespace) -> MoreTools:
+    """Give what has the tools of the MCP servers that the command line names in a store, for a `with` block."""
+
+    @contextlib.contextmanager
+    def more(store: ToolStore) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for named in options.mcp:
+                client = stack.enter_context(_open_server(named, options.mcp_config))
+                for tool in fetch_tools(client):
+                    if (
+                        tool.name in store
+                    ):  # what was asked for by name comes before what is built in
+                        store.remove(tool.name)
+                    store.register(tool)
+            yield
+
+    return more
+
+
+def _mcp_parts() -> McpParts:
+    return McpParts(_serve_stdio, _serve_http, _open_server)
+
+
 _EXAMPLES = """\
 examples:
   yiemagent local pull                        get the small model that runs on this machine
@@ -171,6 +209,7 @@ examples:
   yiemagent sessions list                     see which conversations are kept here
   yiemagent tools check my_tools              see what is wrong with tool files
   yiemagent mcp serve my_tools                serve them to an MCP client
+  yiemagent mcp list "node server.js"         see what an MCP server can do
 
 'yiemagent COMMAND --help' says more about a command.
 """

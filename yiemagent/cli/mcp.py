@@ -1,4 +1,4 @@
-"""`yiemagent mcp`: serve tool files to MCP clients.
+"""`yiemagent mcp`: serve tool files to MCP clients, and look at servers of others.
 
 The parts that do the work are handed in by `main`, since no room of the roof but that one knows the wings.
 """
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from yiemagent.cli.mcp_client import OpenServer, add_list_and_call, call_command, list_command
 from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.cli.tools import load_folders
 from yiemagent.registry import ToolStore
@@ -68,19 +69,24 @@ class McpParts:
     Args:
         serve_stdio: serves a store on standard input and output, until the client closes its end.
         serve_http: serves a store over HTTP.
+        open_server: opens a server of others.
     """
 
     serve_stdio: Callable[[ToolStore], None]
     serve_http: ServeHttp
+    open_server: OpenServer
 
 
 def add_mcp(commands: Any) -> None:
     """Add the command to the parsers of `yiemagent`."""
     parser = commands.add_parser(
-        "mcp", help="serve tools over MCP", description="Tools over the Model Context Protocol."
+        "mcp",
+        help="serve tools over MCP, or look at a server",
+        description="Tools over the Model Context Protocol.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_serve(actions)
+    add_list_and_call(actions)
 
 
 def _add_serve(actions: Any) -> None:
@@ -126,13 +132,22 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def mcp_command(options: argparse.Namespace, terminal: Terminal, parts: McpParts) -> int:
-    """Serve, and give the exit code.
+    """Serve, list or call, and give the exit code.
 
     Raises:
-        UsageProblem: there is no such folder, an option is for HTTP only, or there is no token.
-        ConfigurationError: the address can't be listened at.
+        UsageProblem: there is no such folder or tool, an option is for HTTP only, or there is no token.
+        ConfigurationError: the address can't be listened at, or there is no such server.
+        McpError: a server of others can't be used.
         KeyboardInterrupt: Ctrl-C.
     """
+    if options.action == "list":
+        return list_command(options, terminal, parts.open_server)
+    if options.action == "call":
+        return call_command(options, terminal, parts.open_server)
+    return _serve(options, terminal, parts)
+
+
+def _serve(options: argparse.Namespace, terminal: Terminal, parts: McpParts) -> int:
     token = _token(options)
     store, errors = load_folders(options.folders, builtin=not options.folders)
     for error in errors:

@@ -15,15 +15,16 @@ import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from yiemagent.errors import ConfigurationError
-from yiemagent.mcp.dialers import StdioServer
+from yiemagent.mcp.dialers import StdioServer, dialer_for
 from yiemagent.mcp.http_server import HttpServer
 from yiemagent.mcp.nats import NatsServer
 
-__all__ = ["ServerEntry", "load_servers", "read_servers"]
+__all__ = ["ServerEntry", "find_server", "load_servers", "read_servers"]
 
 ServerEntry: TypeAlias = StdioServer | HttpServer | NatsServer
 
@@ -39,18 +40,60 @@ _KINDS = {
     "nats": "nats",
 }
 _ADDRESSES = ("url", "serverUrl", "httpUrl")
+_DEFAULT_FILES = (".mcp.json", "mcp.json")
+_FILE_VARIABLE = "YIEMAGENT_MCP_CONFIG"
 _PLACE = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
+def find_server(
+    named: str, config: str | os.PathLike[str] | None = None
+) -> tuple[str | None, ServerEntry]:
+    """Give the server that a command line names: by its name in a file, by an address, or by a command.
+
+    Args:
+        named: `files`, `https://…`, `nats://host/subject`, or `node server.js`.
+        config: the file of servers; None: the one that `YIEMAGENT_MCP_CONFIG` names, else `.mcp.json` or `mcp.json` in
+            the present folder where there is one. It is read where `named` may be a name, and only that entry of it.
+
+    Returns:
+        The name if it was one, else None; and the server.
+
+    Raises:
+        ConfigurationError: it is none of these, or the file is not what it should be.
+    """
+    files = _files(config)
+    if not (re.search(r"\s|/", named) or not named):
+        for file in files:
+            found = load_servers(file, only=named)
+            if named in found:
+                return named, found[named]
+    if "://" in named or re.search(r"\s", named) or shutil.which(named):
+        dialer: Any = dialer_for(named)
+        return None, dialer
+    places = f"no server of {' or '.join(map(str, files))}" if files else "no server of a file"
+    raise ConfigurationError(f"{named!r} is {places}, no address and no program")
+
+
+def _files(config: str | os.PathLike[str] | None) -> list[pathlib.Path]:
+    given = config or os.environ.get(_FILE_VARIABLE)
+    if given:
+        return [pathlib.Path(given)]
+    return [path for name in _DEFAULT_FILES if (path := pathlib.Path(name)).is_file()]
+
+
 def load_servers(
-    path: str | os.PathLike[str], *, env: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    only: str | None = None,
 ) -> dict[str, ServerEntry]:
     """Read a file of servers.
 
     Args:
         path: of a JSON file.
         env: what `${VAR}` stands for; None: the environment.
+        only: the one server to read, so that what others lack does not matter; None: all.
 
     Returns:
         The servers by name in their order, each ready for `McpClient(server, name=name)`.
@@ -67,11 +110,15 @@ def load_servers(
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{place} is no JSON: {error}") from error
-    return read_servers(data, where=place, env=env)
+    return read_servers(data, where=place, env=env, only=only)
 
 
 def read_servers(
-    data: Any, *, where: str = "mcpServers", env: Mapping[str, str] | None = None
+    data: Any,
+    *,
+    where: str = "mcpServers",
+    env: Mapping[str, str] | None = None,
+    only: str | None = None,
 ) -> dict[str, ServerEntry]:
     """Read servers from the dict that such a file holds.
 
@@ -79,6 +126,7 @@ def read_servers(
         data: `{"mcpServers": {name: {…}}}`; `servers` in place of `mcpServers` is taken, too.
         where: what errors call it.
         env: what `${VAR}` stands for; None: the environment.
+        only: the one server to read; None: all.
 
     Raises:
         ConfigurationError: it is not what it should be; the text names the key, and no value of `env` or `headers`.
@@ -93,6 +141,8 @@ def read_servers(
     environment = os.environ if env is None else env
     found: dict[str, ServerEntry] = {}
     for name, entry in named.items():
+        if only is not None and name != only:
+            continue
         reader = _Entry(f"{where}: {key}.{name}", entry, environment)
         if not reader.is_disabled:
             found[name] = reader.server()
