@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from yiemagent.cli.main import main
+from yiemagent.cli.tools import load_folders
+from yiemagent.tool_versions import VERSIONS, marked, replace_file
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 GOOD = """
 from yiemagent.tool import AgentTool
@@ -35,7 +44,8 @@ def test_the_built_in_tools_are_listed(capsys):
     lines = capsys.readouterr().out.splitlines()
 
     assert code == 0
-    assert [line.split()[0] for line in lines] == ["get_time", "get_weather", "list_tools"]
+    names = [line.split()[0] for line in lines]
+    assert names == ["get_time", "get_weather", "write_tool", "list_tools"]
     assert "Current Time" in lines[0]
     assert lines[0].endswith("Tell the current local time in a city, country or time zone.")
 
@@ -75,7 +85,7 @@ def test_good_files_pass_the_check(folder, capsys):
 def test_the_built_in_tools_pass_the_check(capsys):
     """Without a folder the built-in tools are checked, and pass."""
     assert main(["tools", "check"]) == 0
-    assert capsys.readouterr().err == "2 tools load, 0 with errors\n"
+    assert capsys.readouterr().err == "3 tools load, 0 with errors\n"
 
 
 @pytest.mark.parametrize(
@@ -147,3 +157,289 @@ def test_what_a_schema_can_not_hold_is_a_warning(folder, capsys):
     assert code == 0
     assert shown.err.startswith("warning: the schema of odd: ")
     assert "objekt" in shown.err
+
+
+def test_a_file_that_ends_its_process_is_one_that_is_wrong(folder, capsys):
+    """A file that exits for good, or hangs in C, is reported like any other, and the rest is checked."""
+    folder("crash", "import ctypes\nctypes.string_at(0)\n")
+    folder("gone", "import os\nos._exit(0)\n")
+    code = main(["tools", "check", folder("well")])
+    shown = capsys.readouterr()
+
+    assert code == 1
+    assert "crash.py: its process was killed by signal 11" in shown.out
+    assert "gone.py: its process ended with exit code 0" in shown.out
+    assert shown.err == "1 tool loads, 2 with errors\n"
+
+
+def test_what_a_file_changes_stays_with_its_check(folder, capsys):
+    """A check leaves the command's own process as it was."""
+    before = dict(os.environ)
+    text = "import os\nos.environ['CHANGED_8812'] = '1'\nprint('noise')\n"
+    code = main(["tools", "check", folder("noisy", text + GOOD.format(name="noisy", label=""))])
+    shown = capsys.readouterr()
+
+    assert code == 0
+    assert dict(os.environ) == before
+    assert "noise" not in shown.out + shown.err
+
+
+def test_the_built_in_tools_that_write_are_there_only_when_asked_for():
+    """A command that offers the built-in tools to a model leaves out the one that writes tools."""
+    store, _ = load_folders([], builtin=True)
+    every, _ = load_folders([], builtin=True, every=True)
+
+    assert "write_tool" not in store
+    assert "write_tool" in every
+
+
+def test_a_users_own_file_of_that_name_stays(folder):
+    """A tool of the user's folder that has the name of a built-in one which writes is the user's to offer."""
+    store, errors = load_folders([pathlib.Path(folder("write_tool"))], builtin=True)
+
+    assert store.get("write_tool").execute("1").text == "ok"
+    assert errors == []
+
+
+# -- call -------------------------------------------------------------------------------------------------------------
+
+ADD = """
+from yiemagent.tool import AgentTool
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "array"}}, "required": ["a"]}
+
+
+def execute(tool_call_id, args, signal, on_partial_result):
+    on_partial_result("adding")
+    print("noise")
+    if args["a"] < 0:
+        raise ValueError("too small")
+    return {"sum": args["a"] + sum(args.get("b", []))}
+
+
+def get_tool():
+    return AgentTool("add", description="Adds.", input_schema=SCHEMA, execute=execute)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["a=1", "b=[2, 3]"], ['{"a": 1, "b": [2, 3]}'], [' {"a": "1", "b": "[2, 3]"}']]
+)
+def test_a_tool_is_called(folder, capsys, words):
+    """Arguments come as name=value or as one JSON object; the result is on stdout, progress and prints on stderr."""
+    code = main(["tools", "call", "add", *words, "--tools", folder("add", ADD)])
+    shown = capsys.readouterr()
+
+    assert code == 0
+    assert shown.out == '{"sum": 6}\n'
+    assert shown.err == "adding\nnoise\n"
+
+
+def test_a_built_in_tool_is_called(capsys):
+    """Without a folder the built-in tools can be called."""
+    assert main(["tools", "call", "get_time", "city=Tokyo"]) == 0
+    assert capsys.readouterr().out.startswith("Current time in Tokyo")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a=-1"], "error: ValueError: too small"),
+        ([], "a: is missing"),
+        (["a=x"], 'expected integer, not "x"'),
+    ],
+)
+def test_an_error_result_ends_with_one(folder, capsys, words, said):
+    """What the tool or its checks say is wrong is on stderr, and the exit code is 1."""
+    code = main(["tools", "call", "add", *words, "-t", folder("add", ADD)])
+    shown = capsys.readouterr()
+
+    assert code == 1
+    assert shown.out == ""
+    assert said in shown.err
+
+
+def test_a_whole_result_is_json(folder, capsys):
+    """With --json the result message is one JSON object on stdout, an error, too."""
+    where = folder("add", ADD)
+    assert main(["tools", "call", "add", "a=1", "--json", "-t", where]) == 0
+    good = json.loads(capsys.readouterr().out)
+    assert main(["tools", "call", "add", "a=-1", "--json", "-t", where]) == 1
+    bad = json.loads(capsys.readouterr().out)
+
+    assert good == {
+        "name": "add",
+        "arguments": {"a": "1"},
+        "result": '{"sum": 1}',
+        "details": {"sum": 1},
+        "is_error": False,
+    }
+    assert bad["is_error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ad"], "there is no tool 'ad'; there are: add, "),
+        (["add", "a"], "'a' is no argument; give name=value, or one JSON object"),
+        (["add", "=1"], "'=1' is no argument"),
+        (["add", "{1"], "no valid JSON"),
+        (["add", "a=1", "{}"], "'{}' is no argument"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_a_usage_problem(folder, capsys, words, said):
+    """An unknown tool, and arguments that can't be read, end with exit code 2."""
+    assert main(["tools", "call", *words, "-t", folder("add", ADD)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_bad_files_beside_a_tool_that_is_called_are_a_warning(folder, capsys):
+    """Files that can't be loaded don't keep another from being called."""
+    folder("bad", "1 +")
+
+    assert main(["tools", "call", "add", "a=1", "-t", folder("add", ADD)]) == 0
+    assert "warning: " in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_call(folder):
+    """A call is ended by Ctrl-C, with exit code 130; the tool is told by its signal."""
+    source = ADD.replace(
+        "    print(", "    import sys\n    sys.stderr.write(str(signal.wait(50)))\n    print("
+    )
+    command = [sys.executable, "-m", "yiemagent", "tools", "call", "add", "a=1"]
+    with subprocess.Popen(
+        [*command, "-t", folder("add", source)],
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr.readline() == "adding\n"
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+
+    assert process.returncode == 130
+    assert "interrupted" in rest
+
+
+# -- new, history, revert ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_tool_file_is_one_that_works(tmp_path, capsys):
+    """The file is written, named on stdout, passes the check and both linters, and can be called."""
+    where = tmp_path / "mine"
+    assert main(["tools", "new", "shout_it", "--tools", str(where)]) == 0
+    path = where / "shout_it.py"
+    assert capsys.readouterr().out == f"{path}\n"
+    assert main(["tools", "check", str(where)]) == 0
+    assert main(["tools", "call", "shout_it", "text=hi", "times=2", "-t", str(where)]) == 0
+    assert capsys.readouterr().out == "hi hi\n"
+    ruff = str(pathlib.Path(sys.executable).with_name("ruff"))
+    config = ["--config", str(ROOT / "pyproject.toml")]
+    for words in (
+        ["check", "--isolated"],
+        ["check", "--ignore", "INP001", *config],
+        ["format", "--check", *config],
+    ):
+        done = subprocess.run(
+            [ruff, *words, "--no-cache", str(path)],
+            cwd=where,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+    assert path.read_text().count("#") >= 6
+
+
+def test_a_new_tool_file_goes_to_the_folder_of_the_environment(tmp_path, monkeypatch):
+    """Without --tools it is the folder that the environment names, else `tools` in this one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path / "named"))
+    assert main(["tools", "new", "one"]) == 0
+    monkeypatch.delenv("YIEMAGENT_TOOLS_DIR")
+    assert main(["tools", "new", "two"]) == 0
+
+    assert (tmp_path / "named" / "one.py").is_file()
+    assert (tmp_path / "tools" / "two.py").is_file()
+
+
+def test_a_new_tool_file_takes_no_place_that_is_taken(folder, capsys, tmp_path):
+    """A bad name, a file or link that is there, and a folder that can't be, end with an error; nothing is changed."""
+    where = folder("there")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "outside")
+    for name, code, said in (
+        ("there", 2, "is there already"),
+        ("linked", 2, "is no plain file"),
+        ("class", 2, "is a word of Python's own"),
+        ("a/b", 2, "must be 1 to 64 letters"),
+    ):
+        assert main(["tools", "new", name, "-t", where]) == code
+        assert said in capsys.readouterr().err
+    assert main(["tools", "new", "a", "-t", str(tmp_path / "there.py" / "x")]) == 1
+
+    assert "can't be written" in capsys.readouterr().err
+    assert (tmp_path / "there.py").read_text() == GOOD.format(name="there", label="A Thing")
+
+
+@pytest.fixture
+def versions(tmp_path):
+    """A tool file with three versions: a person's, a model's, and one that was changed."""
+    path = tmp_path / "shout.py"
+    path.write_text("one = 1\n")
+    replace_file(path, marked("two = 2\n", author="model", approval="Ann").encode())
+    replace_file(path, marked("three = 3\n", author="model").replace("= 3", "= 4").encode())
+    return path
+
+
+def test_the_history_of_a_tool_is_shown(versions, capsys):
+    """A line for each version: number, time, who wrote and approved it, and whether it was changed since."""
+    assert main(["tools", "history", "shout", "--tools", str(versions.parent)]) == 0
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+
+    assert cells[0] == ["version", "written", "by", "approved by", "sha256"]
+    assert [row[0] for row in cells[1:]] == ["1", "2", "3"]
+    assert [row[2:4] for row in cells[1:]] == [["person", "-"], ["model", "Ann"], ["model", "-"]]
+    assert cells[3][5] == "in use, changed by somebody since"
+
+
+def test_an_earlier_version_is_brought_back(versions, capsys):
+    """With or without a number; the version in use is kept."""
+    where = str(versions.parent)
+    assert main(["tools", "revert", "shout", "1", "-t", where]) == 0
+    assert capsys.readouterr().err == "shout: version 1 is in use again, as version 4\n"
+    assert versions.read_text() == "one = 1\n"
+    assert main(["tools", "revert", "shout.py", "-t", where]) == 0
+
+    assert "three = 4" in versions.read_text()
+    assert len(list((versions.parent / VERSIONS / "shout").iterdir())) == 4
+
+
+def test_a_version_that_is_not_there_is_an_error(versions, capsys):
+    """No such version, and no such tool, end with exit code 1; a path for a name with 2."""
+    where = str(versions.parent)
+    for words, code, said in (
+        (["revert", "shout", "9"], 1, "no version 9 to go back to"),
+        (["revert", "other"], 1, "no tool file 'other'"),
+        (["history", "other"], 1, "no tool file 'other'"),
+        (["history", "../shout"], 2, "is no name of a tool file"),
+        (["revert", ".py"], 2, "is no name of a tool file"),
+    ):
+        assert main(["tools", *words, "-t", where]) == code
+        assert said in capsys.readouterr().err
+
+
+def test_a_version_that_cannot_be_written_is_an_error(versions, capsys, monkeypatch):
+    """Where the disk fails, the error says so, and the file is as it was."""
+
+    def fsync(_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    assert main(["tools", "revert", "shout", "-t", str(versions.parent)]) == 1
+    assert "shout can't be written: the disk is full" in capsys.readouterr().err
+    assert "three = 4" in versions.read_text()

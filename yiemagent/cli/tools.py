@@ -1,40 +1,56 @@
-"""`yiemagent tools`: what tool files give, and what is wrong with them."""
+"""`yiemagent tools`: what tool files give, what is wrong with them, new ones, and a call of one."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
+from yiemagent.cli.tool_call import add_call, call_command
+from yiemagent.cli.tool_versions import (
+    add_versions,
+    history_command,
+    new_command,
+    revert_command,
+)
 from yiemagent.errors import DuplicateTool, ToolLoadError
 from yiemagent.registry import ToolStore, builtin_tools_dir, load_tools
-from yiemagent.schema import sound_schema
+from yiemagent.tool_folders import tool_files
+from yiemagent.tool_trial import Trial, TrialReport, try_files
 
 __all__ = ["add_tools", "load_folders", "tools_command"]
+
+# Built-in tools that write: offered by no command unless a folder that has them is named.
+WRITING = frozenset({"write_tool"})
 
 
 def add_tools(commands: Any) -> None:
     """Add the command to the parsers of `yiemagent`."""
     parser = commands.add_parser(
-        "tools", help="list or check tool files", description="Look at folders of tool files."
+        "tools",
+        help="list, check, call and write tool files",
+        description="Look at tool files, and work on them.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for action, does, more in (
-        ("list", "list the tools: name, label, description", ""),
+    for action, does, notes, more in (
+        (
+            "list",
+            "list the tools: name, label, description",
+            "Loading a tool file runs its code.",
+            "",
+        ),
         (
             "check",
             "load every file and report what is wrong, with file and line",
+            "Each is loaded in a child process with limits, so that none can end the others.",
             "exit codes: 0 every file loads, 1 some file does not, 2 the command line is wrong",
         ),
     ):
         sub = actions.add_parser(
-            action,
-            help=does,
-            description=f"{does.capitalize()}. Loading a tool file runs its code.",
-            epilog=more,
+            action, help=does, description=f"{does.capitalize()}. {notes}", epilog=more
         )
         sub.add_argument(
             "folders",
@@ -43,38 +59,81 @@ def add_tools(commands: Any) -> None:
             type=Path,
             help="folders of tool files (default: the built-in tools)",
         )
+    add_call(actions)
+    add_versions(actions)
 
 
 def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
-    """List or check, and give the exit code.
+    """Do what the action says, and give the exit code.
 
     Raises:
-        UsageProblem: there is no such folder.
+        UsageProblem: the command line can't be followed.
+        YiemAgentError: it can't be done.
     """
-    store, errors = load_folders(options.folders, builtin=not options.folders)
-    if options.action == "list":
-        for error in errors:
-            terminal.note(f"warning: {_problem(error)}", "yellow")
-        tools = store.snapshot().values()
-        terminal.rows([(tool.name, tool.label, one_line(tool.description)) for tool in tools])
-        return 0
+    actions: dict[str, Callable[[argparse.Namespace, Terminal], int]] = {
+        "list": _list,
+        "check": _check,
+        "new": new_command,
+        "history": history_command,
+        "revert": revert_command,
+    }
+    if options.action == "call":
+        store, errors = load_folders(options.tools, builtin=True, every=True)
+        _warn_of(errors, terminal)
+        return call_command(options, terminal, store)
+    return actions[options.action](options, terminal)
+
+
+def _list(options: argparse.Namespace, terminal: Terminal) -> int:
+    store, errors = load_folders(options.folders, builtin=not options.folders, every=True)
+    _warn_of(errors, terminal)
+    tools = store.snapshot().values()
+    terminal.rows([(tool.name, tool.label, one_line(tool.description)) for tool in tools])
+    return 0
+
+
+def _warn_of(errors: Sequence[ToolLoadError], terminal: Terminal) -> None:
     for error in errors:
-        terminal.say(f"{_problem(error)}\n")
-    for tool in store.snapshot().values():
-        _, notes = sound_schema(tool.input_schema)
-        if notes:  # the tool works, but checks less than its author wrote
-            terminal.note(f"warning: the schema of {tool.name}: {'; '.join(notes)}", "yellow")
-    good = len(store) - ("list_tools" in store)
-    terminal.note(
-        f"{good} {'tool loads' if good == 1 else 'tools load'}, {len(errors)} with errors"
-    )
-    return 1 if errors else 0
+        problem = _problem(Path(error.path), error.line, error.reason)
+        terminal.note(f"warning: {problem}", "yellow")
+
+
+def _check(options: argparse.Namespace, terminal: Terminal) -> int:
+    folders = [_folder(folder).resolve() for folder in options.folders or [builtin_tools_dir()]]
+    paths = [path for folder in dict.fromkeys(folders) for path in tool_files(folder)]
+    good: dict[str, Path] = {}
+    bad = 0
+    for report in try_files([Trial(path) for path in paths]):
+        problem = report.problem or _clash(report, good)
+        if problem is not None:
+            bad += 1
+            terminal.say(f"{_problem(report.path, report.line, problem)}\n")
+            continue
+        assert report.name is not None
+        good[report.name] = report.path
+        if report.notes:  # the tool works, but checks less than its author wrote
+            terminal.note(
+                f"warning: the schema of {report.name}: {'; '.join(report.notes)}", "yellow"
+            )
+    loads = "tool loads" if len(good) == 1 else "tools load"
+    terminal.note(f"{len(good)} {loads}, {bad} with errors")
+    return 1 if bad else 0
+
+
+def _clash(report: TrialReport, good: dict[str, Path]) -> str | None:
+    other = good.get(report.name or "")
+    return None if other is None else f"the name {report.name!r} is taken by {other}, which stays"
 
 
 def load_folders(
-    folders: Sequence[Path], *, builtin: bool
+    folders: Sequence[Path], *, builtin: bool, every: bool = False
 ) -> tuple[ToolStore, list[ToolLoadError]]:
     """Load the user's folders, then the built-in tools whose names are free.
+
+    Args:
+        folders: the user's.
+        builtin: whether to load the built-in ones.
+        every: whether the built-in ones that write are among them.
 
     Returns:
         The store, and what is wrong with files in it; a built-in tool that a user's replaces is nothing wrong.
@@ -84,21 +143,27 @@ def load_folders(
     """
     store = ToolStore(name="command")
     for folder in folders:
-        if not folder.is_dir():
-            problem = "not a folder" if folder.exists() else "no such folder"
-            raise UsageProblem(f"{problem}: {folder}")
-        load_tools(store, folder)
+        load_tools(store, _folder(folder))
     errors = list(store.load_errors)
     if builtin:
+        own = set(store.snapshot())
         load_tools(store, builtin_tools_dir())
+        for name in WRITING - own if not every else ():
+            store.remove(name)
         later = [error for error in store.load_errors if error not in errors]
         errors += [error for error in later if not isinstance(error, DuplicateTool)]
     return store, errors
 
 
-def _problem(error: ToolLoadError) -> str:
-    """Give an error as editors take it: path, line, reason; the path from here where it is below."""
-    path = os.path.relpath(error.path)
-    place = error.path if path.startswith("..") else path
-    line = f":{error.line}" if error.line else ""
-    return one_line(f"{place}{line}: {error.reason}", limit=1000)
+def _folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        problem = "not a folder" if folder.exists() else "no such folder"
+        raise UsageProblem(f"{problem}: {folder}")
+    return folder
+
+
+def _problem(path: Path, line: int | None, reason: str) -> str:
+    """Give a problem as editors take it: path, line, reason; the path from here where it is below."""
+    here = os.path.relpath(path)
+    place = str(path) if here.startswith("..") else here
+    return one_line(f"{place}{f':{line}' if line else ''}: {reason}", limit=1000)
