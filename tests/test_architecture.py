@@ -87,6 +87,7 @@ FLOORS = {
     "run": 10,
     "agent_core": 11,
     "event_stream": 11,
+    "compacting": 12,
     "resuming": 12,
     "agent": 13,
     "api": 14,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from yiemagent.api import (
         abort_agent,
         ask,
+        compact_agent,
         continue_agent,
         follow_up,
         prompt_agent,
@@ -133,6 +134,7 @@ _ROOMS = {
     "api": (
         "abort_agent",
         "ask",
+        "compact_agent",
         "continue_agent",
         "follow_up",
         "prompt_agent",
@@ -334,6 +336,7 @@ __all__ = [
     "ask",
     "builtin_tools_dir",
     "clear_tools",
+    "compact_agent",
     "continue_agent",
     "follow_up",
     "get_tools",

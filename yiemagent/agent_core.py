@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from yiemagent.run import Run
 
 __all__ = ["AgentCore"]
-
-logger = logging.getLogger("yiemagent.agent")
 
 INPUT_CAPACITY = 16
 FOLLOW_UP_CAPACITY = 32
@@ -103,9 +100,7 @@ class AgentCore:
 
     def channel(self, kind: WaitsFor) -> Channel[Entry]:
         """Where a message waits for what it waits for."""
-        if kind == "input":
-            return self._input
-        return self._steering if kind == "steering" else self._follow_up
+        return {"input": self._input, "steering": self._steering}.get(kind, self._follow_up)
 
     # -- looking --
 
@@ -162,8 +157,12 @@ class AgentCore:
     def ask(self, message: Any, schema: Any, *, timeout_s: float | None) -> AssistantMessage:
         """Accept a message and wait for exactly its answer."""
         self._refuse_waiting_for_itself("ask")
+        return self._answer_to(
+            self._entry(prompt_of(message), waits=True, schema=schema), timeout_s
+        )
+
+    def _answer_to(self, entry: Entry, timeout_s: float | None) -> AssistantMessage:
         deadline = Deadline(timeout_s)
-        entry = self._entry(prompt_of(message), waits=True, schema=schema)
         reply = entry.reply = Reply()
         try:
             self._put(entry, reserve=False, timeout_s=timeout_s)
@@ -353,7 +352,7 @@ class AgentCore:
             self._gate.notify_all()
             run = self._run = self._new_run(entry)
             self._run_entry = entry
-            self._accepting = True
+            self._accepting = entry.loop is None
         run.start()
 
     def _new_run(self, entry: Entry) -> Run:
@@ -385,7 +384,8 @@ class AgentCore:
                 takes_up=entry.takes_up,
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
-            answer = run_loop(prompts, context, entry.settings(self._config), run.signal, ports)
+            config, loop = entry.settings(self._config), entry.loop or run_loop
+            answer = loop(prompts, context, config, run.signal, ports)
             self._requests[:] = [requests]
             return answer
 

@@ -7,12 +7,13 @@ from typing import Any
 from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
 from yiemagent.entry import Receipt
-from yiemagent.messages import AgentMessage, AssistantMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage
 from yiemagent.resuming import resume
 
 __all__ = [
     "abort_agent",
     "ask",
+    "compact_agent",
     "continue_agent",
     "follow_up",
     "prompt_agent",
@@ -150,6 +151,35 @@ def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
         False where nothing was running, or it was aborted already.
     """
     return _core(agent).abort(reason)
+
+
+def compact_agent(
+    agent: YiemAgent, instructions: str | None = None, *, timeout_s: float | None = None
+) -> CompactionSummaryMessage:
+    """Have an agent's conversation shortened for the model, whatever its size, and block until it is.
+
+    It happens once the run going on and those that were asked for before are over, as a run of its own that gives no
+    answer to take. Interrupted or timed out, it is taken back if it has not begun.
+
+    Args:
+        agent: an agent with a `compaction`.
+        instructions: what this summary should heed, beside what the agent's `compaction` says.
+        timeout_s: seconds to wait; None: for ever.
+
+    Returns:
+        What stands for what is old from now on.
+
+    Raises:
+        ConfigurationError: the agent has no `compaction`.
+        CompactionError: there is nothing to shorten, or the summary failed; the conversation is as it was.
+        AbortedError: it was aborted.
+        ResponseTimeout: where it was not over in time.
+        AgentStopped: where the agent was or is stopped before it began.
+        AgentStateError: where this would wait for the run that it is called in.
+    """
+    from yiemagent.compacting import compact  # needed here only
+
+    return compact(_core(agent), instructions, timeout_s=timeout_s)
 
 
 def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:

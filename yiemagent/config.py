@@ -46,7 +46,8 @@ class FitRequest:
         signal: the run's.
         emit: takes the events of what is done.
         overflow: why the model refused this context, where it did because of its length.
-        asked_for: whether somebody asked for a shorter context, whatever its size.
+        asked_for: what somebody who asked for a shorter context, whatever its size, wants its summary to heed; None:
+            nobody did.
         lasting: whether the messages are those that the agent goes on with in its next run.
     """
 
@@ -56,7 +57,7 @@ class FitRequest:
     signal: AbortSignal
     emit: Callable[[Event], None]
     overflow: ContextOverflowError | None = None
-    asked_for: bool = False
+    asked_for: str | None = None
     lasting: bool = True
 
 

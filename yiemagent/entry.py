@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -37,6 +38,8 @@ class Entry:
     signal: AbortSignal = attrs.field(factory=AbortSignal)
     reply: Reply | None = None
     takes_up: bool = False  # whether its run begins with the calls that an interrupted one left
+    # Does its run in place of `run_loop`; such a run takes no messages in.
+    loop: Callable[..., AssistantMessage] | None = None
 
     def settings(self, config: Any) -> Any:
         """Give how its run works: as the agent's config says, but for what the message brings itself."""

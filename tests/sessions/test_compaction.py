@@ -730,7 +730,9 @@ def test_whatever_is_shortened_keeps_its_pairs_and_its_end(steps, window, keep, 
     overflow = ContextOverflowError("too long") if refused else None
     events = []
     model = ScriptedModel(default="short")
-    request = fitting(history, model, events.append, overflow=overflow, asked_for=asked_for)
+    request = fitting(
+        history, model, events.append, overflow=overflow, asked_for="" if asked_for else None
+    )
     try:
         sent = asking.begin().fit(request)
     except CompactionError:

@@ -22,6 +22,7 @@ from yiemagent.messages import (
 from yiemagent.sessions.cuts import (
     cut_places,
     find_cut,
+    last_turn_tokens,
     result_batches,
     shorten_batch,
     shorten_result,
@@ -136,6 +137,15 @@ def test_a_cut_tells_which_turn_it_splits(messages, budget, expected):
     cut = find_cut(messages, budget)
 
     assert (cut.start, cut.turn_start, cut.kept) == expected
+
+
+@pytest.mark.parametrize(
+    ("messages", "tokens"),
+    [([HI, DONE, HI, DONE], 15), ([SUMMARY, HI, DONE], None), ([HI, DONE], None), ([], None)],
+)
+def test_the_last_turn_has_a_size(messages, tokens):
+    """It begins with what somebody said; where it is all there is, it is no part of anything."""
+    assert last_turn_tokens(messages) == tokens
 
 
 @pytest.mark.parametrize("messages", [[], [HI], [SUMMARY], [SUMMARY, HI], [SUMMARY, called("a")]])

@@ -31,6 +31,7 @@ from yiemagent.payload import FrozenDict
 from yiemagent.sessions.cuts import (
     Cut,
     find_cut,
+    last_turn_tokens,
     result_batches,
     shorten_batch,
     shorten_result,
@@ -43,6 +44,7 @@ __all__ = ["Compaction", "window_told"]
 
 _MOST_RESERVED = 16_384
 _MOST_KEPT = 20_000
+_LEAST_ASSUMED = 8_000  # of a window that is not known, where somebody asks for a summary
 _LEAST_ROOM = 0.05  # of the window: with less beside instructions and tools, nothing can be kept
 
 
@@ -152,7 +154,7 @@ class _Compactor:
         """Give the messages to go on with; see the port in `config`."""
         self.meter.measure_fixed(request.context)
         messages, size = self._measured(request, request.context.messages)
-        wanted = request.asked_for
+        wanted = request.asked_for is not None
         if request.overflow is not None:
             self._learn(request, size)
             refused = messages
@@ -166,7 +168,7 @@ class _Compactor:
         if limits is None:
             if not wanted:
                 return messages
-            limits = self._limits_in(request, size)
+            limits = self._limits_in(request, max(2 * size, _LEAST_ASSUMED))
         if size <= limits.limit and not wanted:
             return messages
         return self._compacted(request, transcript(messages), size, limits)
@@ -241,11 +243,14 @@ class _Compactor:
         self, request: FitRequest, messages: Transcript, size: int, limits: _Limits
     ) -> Sequence[AgentMessage]:
         """Give the messages with a summary in place of the old ones."""
-        keep = min(limits.keep, size // 4) if request.asked_for else limits.keep
-        cut = find_cut(messages, int(keep / self.meter.scale))
+        asked_for = request.asked_for is not None
+        keep = int(limits.keep / self.meter.scale)
+        if asked_for:  # as little as makes sense: the last turn, where it is not all there is
+            keep = min(keep, last_turn_tokens(messages) or int(size / self.meter.scale) // 4)
+        cut = find_cut(messages, keep)
         problem = self._problem(messages, cut, limits)
         if cut is None or problem is not None:
-            if request.overflow is None and not request.asked_for and size <= limits.window:
+            if request.overflow is None and not asked_for and size <= limits.window:
                 return messages  # it may still be answered, and what comes next may help
             raise CompactionError(f"cannot compact: {problem}")
         before = {"tokens_before": size, "reason": _reason(request)}
@@ -319,7 +324,7 @@ class _Compactor:
             window=window,
             emit=request.emit,
             prompts=self.settings.prompts,
-            instructions=self.settings.instructions,
+            instructions=" ".join(filter(None, (self.settings.instructions, request.asked_for))),
         )
 
     def _shown(
@@ -358,7 +363,7 @@ def _goes_on(seen: Sequence[AgentMessage], messages: Sequence[AgentMessage], kno
 def _reason(request: FitRequest) -> str:
     if request.overflow is not None:
         return "overflow"
-    return "asked for" if request.asked_for else "size"
+    return "size" if request.asked_for is None else "asked for"
 
 
 def _usage(usage: LlmUsage | None) -> Any:

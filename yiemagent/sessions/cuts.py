@@ -28,7 +28,15 @@ from yiemagent.sessions.tokens import (
     message_tokens,
 )
 
-__all__ = ["Cut", "cut_places", "find_cut", "result_batches", "shorten_batch", "shorten_result"]
+__all__ = [
+    "Cut",
+    "cut_places",
+    "find_cut",
+    "last_turn_tokens",
+    "result_batches",
+    "shorten_batch",
+    "shorten_result",
+]
 
 _NOTE_TOKENS = 60
 _LEAST_TOKENS = 100  # a result is never shortened below this: it could say nothing any more
@@ -106,6 +114,15 @@ def _turn_start(messages: Sequence[AgentMessage], start: int, kept: int) -> int 
     for place in range(kept - 1, start - 1, -1):
         if not _is_of_turn(messages[place]):
             return place
+    return None
+
+
+def last_turn_tokens(messages: Sequence[AgentMessage]) -> int | None:
+    """Give the size of the last turn; None where nothing but a summary is before it."""
+    for place in range(len(messages) - 1, 0, -1):
+        if not _is_of_turn(messages[place]):
+            alone = place == 1 and isinstance(messages[0], CompactionSummaryMessage)
+            return None if alone else sum(map(message_tokens, messages[place:]))
     return None
 
 
