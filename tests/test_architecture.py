@@ -29,6 +29,7 @@ FLOORS = {
     "errors": 1,
     "excerpt": 1,
     "machine": 1,
+    "remote_names": 1,
     "memo": 1,
     "payload": 1,
     "pool": 1,
@@ -41,6 +42,7 @@ FLOORS = {
     "json_types": 2,
     "plain_check": 2,
     "messages": 2,
+    "offered_schema": 2,
     "tool_files": 2,
     "tool_code": 2,
     "tool_drafts": 2,
@@ -59,9 +61,11 @@ FLOORS = {
     "decisions": 4,
     "events": 4,
     "history": 4,
+    "pausing": 4,
     "limits": 4,
     "openai_reading": 4,
     "output": 4,
+    "remote_content": 4,
     "signature": 4,
     "tool_folders": 4,
     "tool_listing": 4,
@@ -110,6 +114,7 @@ LIVES = {
     "locks",
     "pipeline",
     "registry",
+    "remote_tools",
 }
 THREAD_MODULES = {"threading", "_thread", "queue", "concurrent", "multiprocessing"}
 

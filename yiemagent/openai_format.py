@@ -26,6 +26,7 @@ from yiemagent.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from yiemagent.offered_schema import offered_schema
 from yiemagent.openai_reading import (
     assistant_message,
     stop_reason,
@@ -33,7 +34,7 @@ from yiemagent.openai_reading import (
     usage,
     user_message,
 )
-from yiemagent.payload import FrozenDict, FrozenList
+from yiemagent.payload import FrozenDict, FrozenList, freeze_json
 from yiemagent.tool import AgentTool
 
 __all__ = [
@@ -286,12 +287,7 @@ def _clean(text: str) -> str:
 
 
 def _convert_tool(tool: AgentTool) -> FrozenDict:
-    schema = tool.input_schema
-    if schema.get("type") != "object" or not isinstance(schema.get("properties"), Mapping):
-        kept = {key: value for key, value in schema.items() if value is not None}
-        schema = FrozenDict({**kept, "type": "object"})
-        if "properties" not in schema:
-            schema = FrozenDict({**schema, "properties": FrozenDict()})
+    schema = freeze_json(offered_schema(tool.input_schema))
     function = FrozenDict(name=tool.name, description=_clean(tool.description), parameters=schema)
     return FrozenDict(type="function", function=function)
 

@@ -326,7 +326,7 @@ def test_tools():
         ({"properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
         ({"type": "object", "additionalProperties": False}, None),
         ({"$ref": "#/$defs/A", "$defs": {"A": SCHEMA}},
-         {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": SCHEMA}}),
+         {**SCHEMA, "$defs": {"A": SCHEMA}}),
     ],
 )  # fmt: skip
 def test_schemas_are_objects(schema, sent):

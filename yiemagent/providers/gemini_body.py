@@ -32,8 +32,9 @@ from yiemagent.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from yiemagent.offered_schema import offered_schema
 from yiemagent.openai_format import INVALID_ARGUMENTS_KEY, NO_OUTPUT
-from yiemagent.payload import FrozenDict, FrozenList
+from yiemagent.payload import FrozenDict, FrozenList, freeze_json
 from yiemagent.providers.handover import Target, hand_over
 from yiemagent.record import Record
 from yiemagent.tool import AgentTool
@@ -186,7 +187,7 @@ def _calling(choice: str) -> dict[str, Any]:
 
 
 def _declare(tool: AgentTool) -> FrozenDict:
-    schema = tool.input_schema
+    schema = freeze_json(offered_schema(tool.input_schema))
     declared = {"name": tool.name, "description": clean_text(tool.description)}
     if set(schema) <= {
         "type",
@@ -199,8 +200,6 @@ def _declare(tool: AgentTool) -> FrozenDict:
         schema.get("properties")
     ):  # an object without properties is refused; left out it means the same
         return FrozenDict(declared)
-    if schema.get("type") != "object":
-        schema = FrozenDict({"type": "object", **{k: v for k, v in schema.items() if k != "type"}})
     return FrozenDict(declared, parametersJsonSchema=schema)
 
 
