@@ -13,6 +13,7 @@ from tests.cases.drive_sessions import drive_damage
 from tests.cases.drive_streams import drive_body, drive_stream, drive_two_streams
 from tests.cases.drive_threads import drive_in_process
 from tests.cases.drive_tool_files import drive_steps, drive_tool_files
+from tests.cases.drive_write_tool import drive_write_tool
 
 KINDS = {
     "sse",
@@ -25,6 +26,7 @@ KINDS = {
     "session",
     "threads",
     "tool_files",
+    "write_tool",
 }
 
 
@@ -72,4 +74,5 @@ FORMS = {
     "good_body": lambda case, _name, data: drive_waits(case, data),
     "damage": lambda case, _name, data: drive_damage(case, data),
     "steps": lambda case, _name, data: drive_steps(case, data),
+    "names_bad": lambda case, _name, data: drive_write_tool(case, data),
 }

@@ -12,5 +12,4 @@ NOTED = pytest.StashKey[list]()  # what this run left, for the end of its report
 
 KINDS = {
     "mcp": "the MCP part",
-    "write_tool": "the tools part",
 }
