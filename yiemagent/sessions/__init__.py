@@ -23,6 +23,7 @@ from yiemagent.sessions.bodies import (
     UnknownBody,
     WithdrawnBody,
 )
+from yiemagent.sessions.branch_summaries import branch_messages, summarise_branch
 from yiemagent.sessions.compaction import Compaction
 from yiemagent.sessions.conversation import context_of, cut_points
 from yiemagent.sessions.entries import Entry, Header
@@ -54,6 +55,8 @@ __all__ = [
     "ToolCallStartedBody",
     "UnknownBody",
     "WithdrawnBody",
+    "branch_messages",
     "context_of",
     "cut_points",
+    "summarise_branch",
 ]

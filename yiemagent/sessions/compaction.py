@@ -40,7 +40,7 @@ from yiemagent.sessions.summaries import Summariser, Summary, SummaryPrompts
 from yiemagent.sessions.tokens import Meter, message_tokens
 from yiemagent.transcript import Transcript, transcript
 
-__all__ = ["Compaction", "window_told"]
+__all__ = ["Compaction", "known_window", "window_told"]
 
 _MOST_RESERVED = 16_384
 _MOST_KEPT = 20_000
@@ -195,7 +195,7 @@ class _Compactor:
     def _window(self, request: FitRequest) -> int | None:
         """Give how much the model takes, as far as that is known."""
         refused = self.refused.get(model_id(request.options.model))
-        known = self.settings.context_window or _known_window(request.stream_fn, request.options)
+        known = self.settings.context_window or known_window(request.stream_fn, request.options)
         if refused is None or known is None:
             return refused or known
         return min(refused, known)
@@ -317,7 +317,7 @@ class _Compactor:
         )
         window = limits.window
         if given is not None:
-            window = _known_window(stream_fn, options) or window
+            window = known_window(stream_fn, options) or window
         return Summariser(
             stream_fn=stream_fn,
             options=options,
@@ -370,7 +370,7 @@ def _usage(usage: LlmUsage | None) -> Any:
     return None if usage is None else json_payload(attrs.asdict(usage))
 
 
-def _known_window(stream_fn: Any, options: StreamOptions) -> int | None:
+def known_window(stream_fn: Any, options: StreamOptions) -> int | None:
     """Give the window of the model that a request asks, where it or its provider says."""
     if isinstance(options.model, LlmModel) and options.model.context_window:
         return options.model.context_window
