@@ -29,7 +29,7 @@ from yiemagent.record import Record
 from yiemagent.terminal_prompt import ask_line, shown
 from yiemagent.tool import AgentTool, is_async
 
-__all__ = ["Approval", "Remember", "allow", "ask_in_terminal", "deny"]
+__all__ = ["Approval", "Remember", "allow", "ask_in_terminal", "ask_later", "decided", "deny"]
 
 logger = logging.getLogger("yiemagent.approval")
 
@@ -161,9 +161,8 @@ def allow(
     Raises:
         ConfigurationError: a name or `when` is none.
     """
-    return Approval(
-        [_Fixed(_which(names, read_only=read_only, destructive=destructive, when=when), None)]
-    )
+    which = _which(names, read_only=read_only, destructive=destructive, when=when)
+    return Approval([_Fixed(which, _ALLOWED)])
 
 
 def deny(
@@ -185,30 +184,84 @@ def deny(
     Raises:
         ConfigurationError: a name or `when` is none.
     """
-    text = reason or "This call is not allowed here."
-    return Approval(
-        [_Fixed(_which(names, read_only=read_only, destructive=destructive, when=when), text)]
-    )
+    which = _which(names, read_only=read_only, destructive=destructive, when=when)
+    return Approval([_Fixed(which, _blocked(reason or "This call is not allowed here."))])
+
+
+def ask_later(
+    *names: str,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    when: When | None = None,
+) -> Approval:
+    """Let somebody decide later, perhaps in another process: the run ends, and its session keeps what waits.
+
+    No call of the answer is run; see `yiemagent.sessions.take_up_paused` for how to go on.
+
+    Args:
+        names: names of tools, or patterns, as with `allow`.
+        read_only: as with `allow`.
+        destructive: as with `allow`.
+        when: as with `allow`.
+
+    Raises:
+        ConfigurationError: a name or `when` is none.
+    """
+    which = _which(names, read_only=read_only, destructive=destructive, when=when)
+    return Approval([_Fixed(which, BeforeToolCallResult(pause=True))])
+
+
+def decided(decisions: Mapping[str, bool | str]) -> Approval:
+    """Decide about single calls, by their ids; has no opinion of others.
+
+    Args:
+        decisions: by the call's id: True lets it go through; False blocks it, and so does a text, which is the reason
+            for the model.
+
+    Raises:
+        ConfigurationError: a decision is none.
+    """
+    for call_id, decision in decisions.items():
+        if not isinstance(decision, (bool, str)):
+            raise ConfigurationError(
+                f"the decision about {call_id!r} must be True, False or a reason, not {decision!r}"
+            )
+    return Approval([_Decided(dict(decisions))])
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Decided(Record):
+    """What was decided about single calls."""
+
+    decisions: Mapping[str, bool | str]
+    can_allow: bool = True
+
+    def decide(
+        self, call: BeforeToolCallContext, tool: AgentTool, signal: AbortSignal
+    ) -> BeforeToolCallResult | None:
+        del tool, signal
+        decision = self.decisions.get(call.tool_call.id)
+        if decision is None or decision is True:
+            return _ALLOWED if decision else None
+        return _blocked(decision or "The user did not allow this call.")
 
 
 @attrs.frozen(eq=False, repr=False)
 class _Fixed(Record):
-    """Allows, where there is no reason, or denies for it."""
+    """Decides the same about all that it is about."""
 
     which: _Which
-    reason: str | None
+    decision: BeforeToolCallResult
 
     @property
     def can_allow(self) -> bool:
-        return self.reason is None
+        return not self.decision.block
 
     def decide(
         self, call: BeforeToolCallContext, tool: AgentTool, signal: AbortSignal
     ) -> BeforeToolCallResult | None:
         del signal
-        if not self.which.fits(call, tool):
-            return None
-        return _ALLOWED if self.reason is None else _blocked(self.reason)
+        return self.decision if self.which.fits(call, tool) else None
 
 
 @attrs.frozen(eq=False, repr=False)

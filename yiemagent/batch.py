@@ -27,6 +27,7 @@ from yiemagent.events import (
     ToolExecStartEvent,
 )
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
+from yiemagent.pausing import BESIDE_TEXT, PAUSED_DETAILS
 from yiemagent.pipeline import (
     ABORTED_TEXT,
     Emit,
@@ -42,6 +43,7 @@ from yiemagent.pipeline import (
 )
 from yiemagent.pool import DaemonPool
 from yiemagent.record import Record
+from yiemagent.tool import AgentToolResult
 
 __all__ = [
     "ToolCallBatch",
@@ -60,10 +62,13 @@ TRUNCATED_TEXT = (
 
 @attrs.frozen(eq=False, repr=False)
 class ToolCallBatch(Record):
-    """The result messages of one answer's calls, in call order, and whether they ask the agent to stop."""
+    """The result messages of one answer's calls, in call order; whether they ask the agent to stop, and whether none
+    was run since one waits for approval.
+    """
 
     messages: tuple[ToolResultMessage, ...]
     terminate: bool = False
+    is_paused: bool = False
 
 
 def execute_tool_calls(
@@ -98,7 +103,8 @@ def execute_tool_calls(
         raise
     finally:
         wake()
-    return ToolCallBatch(tuple(batch.messages), should_terminate(batch.outcomes.values()))
+    terminate = should_terminate(batch.outcomes.values())
+    return ToolCallBatch(tuple(batch.messages), terminate, batch.is_paused)
 
 
 def fail_tool_calls(calls: Sequence[ToolCall], text: str, emit: Emit) -> ToolCallBatch:
@@ -146,11 +152,13 @@ class _Batch:
     waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
     messages: list[ToolResultMessage] = attrs.field(factory=list)
     running: dict[int, _Running] = attrs.field(factory=dict)
+    is_paused: bool = False
 
     # -- preparing --
 
     def prepare(self) -> None:
-        """Prepare all calls, in order; what may not run is answered at once."""
+        """Prepare all calls, in order; what may not run is answered at once, and no call where one is to wait."""
+        paused: dict[int, FinalizedOutcome] = {}
         for index, call in enumerate(self.assistant_message.tool_calls):
             self.emit(ToolExecStartEvent(call.id, call.name, call.arguments))
             if self.signal.aborted:
@@ -159,10 +167,28 @@ class _Batch:
             prepared = prepare_tool_call(
                 self.context, self.assistant_message, call, self.config, self.signal
             )
-            if isinstance(prepared, ImmediateOutcome):
+            if isinstance(prepared, ImmediateOutcome) and prepared.is_paused:
+                paused[index] = FinalizedOutcome(call, prepared.result, prepared.is_error)
+            elif isinstance(prepared, ImmediateOutcome):
                 self._settle(index, FinalizedOutcome(call, prepared.result, prepared.is_error))
             else:
                 self.prepared[index] = prepared
+        if paused:
+            self._pause(paused)
+
+    def _pause(self, paused: dict[int, FinalizedOutcome]) -> None:
+        """Answer the calls that wait for approval, and with them those that could run."""
+        if self.signal.aborted:  # the others are answered when they are to run
+            for index, outcome in paused.items():
+                self._settle_failed(index, outcome.tool_call, ABORTED_TEXT)
+            return
+        self.is_paused = True
+        beside = AgentToolResult(BESIDE_TEXT, details=PAUSED_DETAILS)
+        for index, prepared in self.prepared.items():
+            paused[index] = FinalizedOutcome(prepared.tool_call, beside, is_error=True)
+        self.prepared.clear()
+        for index in sorted(paused):
+            self._settle(index, paused[index])
 
     def groups(self) -> Iterator[list[int]]:
         """Give the calls that may run as groups: one after another, the calls of one group side by side."""

@@ -72,12 +72,15 @@ class BeforeToolCallResult(Record):
         reason: why, for the model; default "Tool execution was blocked".
         args: arguments to use instead, checked again; None keeps them.
         terminate: True asks the agent to stop after this batch.
+        pause: True has somebody decide later: no call of this answer is run, and the run ends; see
+            `yiemagent.sessions.take_up_paused`.
     """
 
     block: bool = False
     reason: str | None = None
     args: Mapping[str, Any] | None = None
     terminate: bool = False
+    pause: bool = False
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -207,7 +210,7 @@ class Hooks(Record):
     )
 
 
-_BEFORE_KEYS = {"block": "block", "reason": "reason", "args": "args", "terminate": "terminate"}
+_BEFORE_KEYS = {name: name for name in ("block", "reason", "args", "terminate", "pause")}
 _AFTER_KEYS = {
     "content": "content",
     "details": "details",

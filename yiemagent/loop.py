@@ -42,6 +42,7 @@ from yiemagent.messages import (
     TextContent,
     ToolResultMessage,
 )
+from yiemagent.pausing import paused_answer
 from yiemagent.pipeline import Emit
 from yiemagent.pool import DaemonPool
 from yiemagent.tool import AgentTool
@@ -186,7 +187,8 @@ class _Loop:
             if message is None or message.failed:
                 return self._failed(message)
             # Asked twice: an abort ends the run at once, its queues untouched, also where a hook was told of it.
-            if self.signal.aborted or self._stops(message, batch) or self.signal.aborted:
+            over = self.signal.aborted or batch.is_paused
+            if over or self._stops(message, batch) or self.signal.aborted:
                 return self._last(message, batch)
             answer = self._answer(message, batch)
             stop = self._must_stop(batch)
@@ -230,6 +232,8 @@ class _Loop:
         self.ports.emit(TurnEndEvent(None, batch.messages))
         if self.signal.aborted:
             return self._aborted()
+        if batch.is_paused:
+            return paused_answer(message, batch.messages)
         if not batch.terminate:
             return ()
         waiting = self._steering() or self._follow_ups()
@@ -402,6 +406,8 @@ class _Loop:
 
     def _answer(self, message: AssistantMessage, batch: ToolCallBatch) -> AssistantMessage | None:
         """Give the answer that a turn came to; None: there is more to do."""
+        if batch.is_paused:
+            return paused_answer(message, batch.messages)
         if batch.terminate:
             return terminated_answer(message, batch.messages)
         if self.final is not None:

@@ -15,7 +15,7 @@ import attrs
 from yiemagent.abort import AbortSignal
 from yiemagent.arguments import checker_for, parse_arguments
 from yiemagent.context import AgentContext
-from yiemagent.errors import InvalidArguments, ToolError, error_text
+from yiemagent.errors import InvalidArguments, ToolError, ToolFailure, error_text
 from yiemagent.events import Event, ToolExecUpdateEvent
 from yiemagent.hooks import (
     AfterToolCallContext,
@@ -27,6 +27,7 @@ from yiemagent.hooks import (
 )
 from yiemagent.locks import holding
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
+from yiemagent.pausing import PAUSED_DETAILS, PAUSED_TEXT
 from yiemagent.payload import freeze_json, thaw_json
 from yiemagent.record import Record
 from yiemagent.registry import collect_registrations
@@ -67,10 +68,11 @@ class PreparedToolCall(Record):
 
 @attrs.frozen(eq=False, repr=False)
 class ImmediateOutcome(Record):
-    """What stands for a call that never ran."""
+    """What stands for a call that never ran; and whether it waits for approval, and may run later."""
 
     result: AgentToolResult
     is_error: bool = True
+    is_paused: bool = False
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -171,6 +173,10 @@ def _decided(
                 decision.reason or BLOCKED_TEXT, terminate=bool(decision.terminate)
             )
         )
+    if decision is not None and decision.pause:
+        return ImmediateOutcome(
+            AgentToolResult(PAUSED_TEXT, details=PAUSED_DETAILS), is_paused=True
+        )
     wanted = shown if decision is None or decision.args is None else thaw_json(dict(decision.args))
     if wanted != args:
         args = _checked(tool, wanted)
@@ -211,8 +217,9 @@ def execute_prepared_tool_call(
         with collect_registrations() as added, alone:
             result = tool.execute(call.id, prepared.args, signal, on_partial_result)
     except BaseException as error:  # a tool may raise anything; see the head of the room
-        text = _exception_text(error) if signal.aborted_at is None else ABORTED_TEXT
-        return ExecutedOutcome(create_error_tool_result(text), is_error=True)
+        if signal.aborted_at is not None:
+            return ExecutedOutcome(create_error_tool_result(ABORTED_TEXT), is_error=True)
+        return ExecutedOutcome(_failure_result(error), is_error=True)
     finally:
         accepting.clear()
     new = tuple(name for name in added if name not in result.added_tool_names)
@@ -278,6 +285,16 @@ def should_terminate(outcomes: Iterable[FinalizedOutcome]) -> bool:
 
 def _failed(text: str) -> ImmediateOutcome:
     return ImmediateOutcome(create_error_tool_result(text))
+
+
+def _failure_result(error: BaseException) -> AgentToolResult:
+    """Give what a tool raised as a result: its content where it brought some, else its words."""
+    if isinstance(error, ToolFailure) and error.content:
+        try:
+            return AgentToolResult(error.content, error.details)
+        except Exception:  # the content is whatever the tool put there: then its words must do
+            return create_error_tool_result(_exception_text(error))
+    return create_error_tool_result(_exception_text(error))
 
 
 def _unknown_tool(name: str, names: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from yiemagent.sessions.compaction import Compaction
 from yiemagent.sessions.conversation import context_of, cut_points
 from yiemagent.sessions.entries import Entry, Header
 from yiemagent.sessions.output_budget import OutputBudget, OutputLimit
+from yiemagent.sessions.paused import take_up_paused, waiting_for_approval
 from yiemagent.sessions.session import Session
 from yiemagent.sessions.summaries import SummaryPrompts
 
@@ -59,4 +60,6 @@ __all__ = [
     "context_of",
     "cut_points",
     "summarise_branch",
+    "take_up_paused",
+    "waiting_for_approval",
 ]

@@ -30,7 +30,7 @@ from yiemagent.sessions.recovery import closings
 from yiemagent.sessions.store import Store
 from yiemagent.sessions.tree import Tree
 
-__all__ = ["Log"]
+__all__ = ["Log", "grow"]
 
 # Kinds that may be lost with the power: what matters in them is told by others, too.
 _PASSING = frozenset({"partial", "run_end", "model_change", "thinking_change", "label"})
@@ -42,20 +42,40 @@ _BARE = re.compile(
 )
 
 
+def grow(tree: Tree, line: str) -> None:
+    """Take the entry of a line into the tree.
+
+    Raises:
+        InvalidJson: it is none, or can't stand there.
+    """
+    bare = _BARE.match(line)
+    if bare is None:
+        tree.add(decode(line))
+    else:
+        number, parent, kind = bare.groups()
+        tree.add_bare(int(number), None if parent == "null" else int(parent), kind)
+
+
 class Log:
     """The entries of a session.
 
     Args:
         store: keeps them.
         clock: gives the time of new ones.
+        tree: of what is in the store; None: it is read.
 
     Raises:
         SessionError: the store holds something that is no session, or an entry that can't stand where it stands.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime] = utc_now,
+        tree: Tree | None = None,
+    ) -> None:
         self.store = store
-        self.tree = Tree()
+        self.tree = tree or Tree()
         self._clock = clock
         self._backlog: list[Body] = []
         self._unsure = True  # whether the store may hold what the tree does not
@@ -70,15 +90,10 @@ class Log:
         self.recover()
 
     def _catch_up(self) -> None:
-        """Take into the tree what is in the store and not in it: at first all, later what an interrupt left out."""
+        """Take into the tree what is in the store and not in it."""
         for line in self.store.lines(len(self.tree)):
             with self._placed(len(self.tree)):
-                bare = _BARE.match(line)
-                if bare is None:
-                    self.tree.add(decode(line))
-                else:
-                    number, parent, kind = bare.groups()
-                    self.tree.add_bare(int(number), None if parent == "null" else int(parent), kind)
+                grow(self.tree, line)
         self._unsure = False
 
     @contextlib.contextmanager
@@ -293,8 +308,12 @@ class Log:
 
     # -- recovery --
 
-    def move(self, leaf_id: int | None) -> None:
+    def move(self, leaf_id: int | None, mark: Body | None = None) -> None:
         """Move the leaf, and have what is open there wait to be closed.
+
+        Args:
+            leaf_id: the new leaf; None: before the first entry.
+            mark: written behind it, before what is open there is worked out.
 
         Raises:
             SessionError: there is no such entry in the tree, or it is not written.
@@ -302,6 +321,8 @@ class Log:
         if not self.recovering:
             self.flush()
         self._write(LeafBody(leaf_id))
+        if mark is not None:
+            self._write(mark)
         self.recover()
 
     def recover(self, leave_open: Callable[[ToolCall], bool] = lambda _call: False) -> None:

@@ -10,12 +10,12 @@ import attrs
 
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import FrozenDict
-from yiemagent.sessions.bodies import MessageBody
+from yiemagent.sessions.bodies import CustomBody, MessageBody
 from yiemagent.sessions.conversation import OpenCall, open_calls
 from yiemagent.sessions.entries import Entry
 from yiemagent.streaming import PartialMessage, StreamEvent, with_own_ids
 
-__all__ = ["INTERRUPTED_TEXT", "closings"]
+__all__ = ["INTERRUPTED_TEXT", "TAKE_UP", "closings", "taken_up_calls"]
 
 INTERRUPTED_TEXT = (
     "Interrupted: the program ended while this call was running, so its outcome is unknown. It may have had its "
@@ -25,6 +25,8 @@ NOT_RUN_TEXT = "This call was not run: the program ended before it began."
 BROKEN_OFF_TEXT = (
     "This call was not run: the program ended before the answer that holds it was whole."
 )
+# Stands behind an answer whose calls waited for approval, and are now to be run.
+TAKE_UP = CustomBody("yiemagent.take_up")
 
 
 def _none(_call: ToolCall) -> bool:
@@ -41,17 +43,26 @@ def closings(
     Args:
         path: at least from its last message that is no result.
         partial: the stream events of an answer that never became whole.
-        leave_open: called with each call that had started; True leaves it without a result, to be run again.
+        leave_open: called with each call that had started; True leaves it without a result, to be run again. Those
+            that are taken up and have not started stay open anyway.
     """
     answer = _broken_off(partial)
     if answer is None:
+        taken_up = {call.id for call in taken_up_calls(path)}
         return [
             MessageBody(_result(call))
             for call in open_calls(path)
-            if not (call.started and leave_open(call.call))
+            if call.call.id not in taken_up and not (call.started and leave_open(call.call))
         ]
     results = [_closed(call, BROKEN_OFF_TEXT) for call in answer.tool_calls]
     return [MessageBody(answer), *map(MessageBody, results)]
+
+
+def taken_up_calls(path: Sequence[Entry]) -> tuple[ToolCall, ...]:
+    """Give the calls at the end of a path that are to be taken up and have not started: those behind `TAKE_UP`."""
+    if not any(entry.body == TAKE_UP for entry in path):
+        return ()
+    return tuple(call.call for call in open_calls(path) if not call.started)
 
 
 def _broken_off(events: Iterable[StreamEvent]) -> AssistantMessage | None:
