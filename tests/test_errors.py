@@ -22,6 +22,7 @@ from yiemagent.errors import (
     RateLimitError,
     ResponseTimeout,
     ToolError,
+    ToolFailure,
     ToolLoadError,
     YiemAgentError,
     error_text,
@@ -46,6 +47,7 @@ def test_every_error_is_one_of_ours(kind):
     "error",
     [
         ToolLoadError("/t.py:3: bad", "/t.py", 3, "bad"),
+        ToolFailure("no disk", ("a",), {"code": 5}),
         HttpError("no", None, True, False),
         HttpTimeout("late", None, True),
         LlmError("no", 500, True, 100),

@@ -10,7 +10,7 @@ import pytest
 from tests.support.loops import WAIT_S, raising, tool
 from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext
-from yiemagent.errors import ConfigurationError, InvalidArguments, ToolNotFound
+from yiemagent.errors import ConfigurationError, InvalidArguments, ToolFailure, ToolNotFound
 from yiemagent.hooks import AfterToolCallResult, BeforeToolCallResult, Hooks
 from yiemagent.messages import AssistantMessage, ImageContent, LlmUsage, TextContent
 from yiemagent.pipeline import (
@@ -352,6 +352,19 @@ def test_whatever_a_tool_raises_is_its_error_result(error):
     assert isinstance(outcome, ExecutedOutcome)
     assert outcome.is_error
     assert outcome.result.text.startswith(type(error).__name__)
+
+
+def test_a_failure_may_bring_content():
+    """What a failed tool gave all the same is shown in place of its words, images too."""
+    image = ImageContent("QQ==", "image/png")
+    error = ToolFailure("no disk", (TextContent("no disk"), image), {"code": 5})
+    outcome = execute(tool(function=raising(error)))
+
+    assert outcome.is_error
+    assert outcome.result.content == (TextContent("no disk"), image)
+    assert outcome.result.details == {"code": 5}
+    assert execute(tool(function=raising(ToolFailure("no disk")))).result.text == "no disk"
+    assert execute(tool(function=raising(ToolFailure("no disk", 5)))).result.text == "no disk"
 
 
 def test_a_tool_without_end_is_its_error_result():

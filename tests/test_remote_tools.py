@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import pickle
+import re
+import threading
 
 import pytest
 
@@ -12,7 +14,8 @@ from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ConfigurationError, ToolError
 from yiemagent.messages import ImageContent, TextContent
 from yiemagent.registry import ToolStore, collect_registrations
-from yiemagent.remote_tools import RemoteToolError, discovery_tool, fetch_tools
+from yiemagent.remote_names import remote_tool_name
+from yiemagent.remote_tools import RemoteToolError, RemoteTools, discovery_tool, fetch_tools
 from yiemagent.tool import AgentTool
 
 ECHO = {
@@ -96,20 +99,19 @@ def test_what_a_server_leaves_out_is_made_up_for(definition, label, description)
 
 
 def test_names_are_made_to_fit_and_kept_apart():
-    """Providers take letters, digits, _ and -, at most 64; a number tells equal ones apart, calls use the real name."""
+    """Providers take letters, digits, _ and -, at most 64; what was changed has a hash, calls use the real name."""
     long = "x" * 80
     server = Server(*named("größe", "a_b", "a/b", "a.b", f"{long}y", long))
     tools = fetch_tools(server)
 
-    assert [tool.name for tool in tools] == [
-        "a_b",
-        "a_b_2",
-        "a_b_3",
-        "gr__e",
-        "x" * 64,
-        "x" * 62 + "_2",
-    ]
-    tools[1].execute("1")
+    names = {tool.name: tool for tool in tools}
+
+    assert len(names) == 6
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    assert "a_b" in names
+    assert sorted(name[:4] for name in names if name.startswith("a_b_")) == ["a_b_", "a_b_"]
+    found = next(tool for tool in tools if tool.description == "does a/b")
+    found.execute("1")
     assert server.asked[-1] == ("tools/call", "a/b", {})
 
 
@@ -230,7 +232,9 @@ def test_a_callable_gets_the_signal_that_it_asks_for():
 
     def server(method, *params, signal):
         got.append(signal)
-        return {"result": {"tools": named("a"), "content": [], "nextCursor": "" if params else "x"}}
+        return {
+            "result": {"tools": named("a"), "content": [], "nextCursor": None if params else "x"}
+        }
 
     signal = AbortSignal()
     (tool,) = fetch_tools(server, signal)
@@ -318,7 +322,7 @@ def test_structured_content_is_kept():
     assert both.text == "a"
     assert both.details == {"structuredContent": {"n": 1}}
     assert alone.text == '{"n": 1}'
-    assert call({"content": []}).content == ()
+    assert call({"content": []}).text == "the tool gave no content"
 
 
 def test_a_failed_call_raises_what_the_server_said():
@@ -387,7 +391,12 @@ def test_discovery_leaves_local_tools_alone():
     local = store.register(AgentTool("local", description="is here", execute=lambda *_: "here"))
     tool.execute("1")
 
-    assert list(store.snapshot()) == ["list_tools", "local", "list_tools_2", "local_2"]
+    assert list(store.snapshot()) == [
+        "list_tools",
+        "local",
+        remote_tool_name("list_tools", taken=["list_tools"]),
+        remote_tool_name("local", taken=["local"]),
+    ]
     assert store.get("local") is local
     assert store.get("list_tools") is tool
 
@@ -421,7 +430,7 @@ def test_discovery_respects_what_the_owner_did_meanwhile():
     tool.execute("2")
     server.tools = []
 
-    assert list(store.snapshot()) == ["list_tools", "b", "a", "b_2"]
+    assert list(store.snapshot()) == ["list_tools", "b", "a", remote_tool_name("b", taken=["b"])]
     tool.execute("3")
     assert list(store.snapshot()) == ["list_tools", "b"]
     assert store.get("b") is mine
@@ -436,6 +445,187 @@ def test_discovery_that_fails_changes_nothing():
         tool.execute("2")
 
     assert list(store.snapshot()) == ["list_tools", "a"]
+
+
+class Telling(Server):
+    """A server that tells of changes and has a name."""
+
+    prefix = name = "files"
+    timeout_s = 30.0
+
+    def __init__(self, *tools, **options):
+        super().__init__(*tools, **options)
+        self.listeners = []
+
+    def on_tools_changed(self, listener):
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def may_run_beside_others(self, definition):
+        return definition["name"] == "a"
+
+
+def test_a_server_may_have_a_name():
+    """It goes before the names of its tools, and its limits and hints hold."""
+    server, store = Telling(*named("a", "b")), ToolStore()
+    tied = RemoteTools(store, server)
+    tied.update()
+    a, b = store.snapshot().values()
+    a.execute("1")
+
+    assert dict(tied.names) == {"files__a": "a", "files__b": "b"}
+    assert [tool.name for tool in (a, b)] == ["files__a", "files__b"]
+    assert (a.parallel_tool_execute, b.parallel_tool_execute) == (True, False)
+    assert a.timeout_s > 30
+    assert server.asked[-1] == ("tools/call", "a", {})
+
+
+def test_a_server_that_tells_of_a_change_is_listed_again():
+    """The store is brought up to date, agents are told, and calls go on with what they began with."""
+    server, store = Telling(*named("a", "b")), ToolStore()
+    tied = RemoteTools(store, server)
+    tied.update()
+    server.tools = [{"name": "b", "description": "new"}, {"name": "c"}]
+    server.listeners[0]()
+    (news,) = store.look()
+
+    assert list(store.snapshot()) == ["files__b", "files__c"]
+    assert news.details["added"] == ["files__c"]
+    assert news.details["removed"] == ["files__a"]
+    assert news.details["changed"] == ["files__b"]
+    assert news.message == (
+        "the tools of files changed (added: files__c; removed: files__a; changed: files__b)"
+    )
+
+
+def test_a_server_that_cannot_be_listed_again_keeps_its_tools(caplog):
+    """The failure is logged; the next change asks again."""
+    server, store = Telling(*named("a")), ToolStore()
+    RemoteTools(store, server).update()
+    server.tools = None
+    server.listeners[0]()
+
+    assert list(store.snapshot()) == ["files__a"]
+    assert "could not be listed again" in caplog.text
+
+
+def test_a_list_that_was_overtaken_is_dropped():
+    """A slow answer never replaces a newer one."""
+    slow, go_on = threading.Event(), threading.Event()
+
+    class Slow(Telling):
+        """Its first answer takes its time."""
+
+        def __call__(self, method, *params):
+            answer = super().__call__(method, *params)
+            if len(self.asked) == 1:
+                slow.set()
+                go_on.wait(10)
+            return answer
+
+    server, store = Slow(*named("old")), ToolStore()
+    tied = RemoteTools(store, server)
+    thread = threading.Thread(target=tied.update)
+    thread.start()
+    assert slow.wait(5)
+    server.tools = named("new")
+    tied.update()
+    go_on.set()
+    thread.join()
+
+    assert list(store.snapshot()) == ["files__new"]
+
+
+def test_a_server_can_be_taken_out():
+    """Its tools go, others stay, and it is listened to no more."""
+    server, store = Telling(*named("a")), ToolStore()
+    store.register(AgentTool("local", description="is here", execute=lambda *_: "here"))
+    tied = RemoteTools(store, server)
+    tied.update()
+    tied.disconnect()
+    tied.disconnect()
+    tied.update()
+
+    assert list(store.snapshot()) == ["local"]
+    assert server.listeners == []
+    assert dict(tied.names) == {}
+
+
+def test_one_list_tools_asks_several_servers():
+    """Names are told apart by server, and one that fails hides no other's tools."""
+
+    class Down(Telling):
+        """Answers nothing."""
+
+        prefix = "down"
+
+        def __call__(self, method, *params):
+            return {"error": {"message": "down"}}
+
+    class Other(Telling):
+        """Has the same tools under another name."""
+
+        prefix = "other"
+
+    store = ToolStore()
+    servers = [Telling(*named("a")), Down(), Other(*named("a"))]
+    result = store.register(discovery_tool(store, *servers)).execute("1")
+
+    assert list(store.snapshot()) == ["list_tools", "files__a", "other__a"]
+    assert "could not be asked" in result.text
+
+
+def test_progress_goes_to_the_call():
+    """A callable that takes a callback is given the call's."""
+    told = []
+
+    def server(method, *params, on_partial_result=None):
+        if method == "tools/call":
+            on_partial_result({"progress": 1})
+        return {"result": {"tools": named("a"), "content": []}}
+
+    (tool,) = fetch_tools(server)
+    tool.execute("1", {}, None, told.append)
+
+    assert told == [{"progress": 1}]
+
+
+def test_structured_content_that_does_not_fit_is_kept(caplog):
+    """What the server promised is checked, and a difference is only a warning; errors are not checked."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    server = Server({"name": "a", "outputSchema": schema})
+    (tool,) = fetch_tools(server)
+    server.answer = {"structuredContent": {"n": "many"}, "content": [{"type": "text", "text": "t"}]}
+    assert tool.execute("1").text == "t"
+    assert "is not what its server says" in caplog.text
+    caplog.clear()
+    server.answer = {"structuredContent": {"n": "many"}, "isError": True}
+    with pytest.raises(RemoteToolError):
+        tool.execute("1")
+    server.answer = {"structuredContent": [1]}
+    assert tool.execute("1").text == "[1]"
+
+    assert caplog.text == ""
+
+
+def test_what_nobody_sees_is_taken_out_of_descriptions():
+    """A model is told what a person would read."""
+    hidden = "Adds.\u200b\u202e\U000e0041\x1b\n\tTwo numbers."
+    (tool,) = fetch_tools(Server({"name": "a", "description": hidden, "title": "\u200b"}))
+
+    assert tool.description == "Adds.\n\tTwo numbers."
+    assert tool.label == "a"
+
+
+@pytest.mark.parametrize("cursor, count", [("", 2), (None, 1)])
+def test_an_empty_cursor_is_a_cursor(cursor, count):
+    """Only the lack of one ends a list."""
+
+    def server(method, params=None):
+        more = {} if params else {"nextCursor": cursor}
+        return {"result": {"tools": named("b" if params else "a"), **more}}
+
+    assert len(fetch_tools(server)) == count
 
 
 def test_a_partial_is_a_callable_like_any_other():

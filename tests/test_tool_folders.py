@@ -194,6 +194,24 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
     assert store.look() == ()
 
 
+def test_other_changes_are_told_among_those_of_folders(write, folder):
+    """What changed in a store by other means is numbered with what changed in its folders."""
+    store = ToolStore()
+    store.announce("a server has other tools", {"added": ["x"]})
+    write("a", "one")
+    store.watch(folder)
+    write("a", "two")
+    first, second = store.look()
+
+    assert (first.number, first.message, first.details) == (
+        1,
+        "a server has other tools",
+        {"added": ["x"]},
+    )
+    assert (second.number, second.kind) == (2, "changed")
+    assert store.change_number == 2
+
+
 def test_a_folder_can_be_left_alone_again(write, folder):
     """Unwatched, or in a store that was cleared, a folder is looked at no more; its tools stay with unwatching."""
     write("a")

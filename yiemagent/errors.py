@@ -33,6 +33,7 @@ __all__ = [
     "ResponseTimeout",
     "SessionError",
     "ToolError",
+    "ToolFailure",
     "ToolLoadError",
     "ToolNotFound",
     "YiemAgentError",
@@ -96,6 +97,24 @@ class ToolLoadError(ToolError):
 
 class ToolNotFound(ToolError):
     """No tool of this name is registered."""
+
+
+class ToolFailure(ToolError):
+    """A call of a tool failed, and gave something all the same.
+
+    Args:
+        message: what went wrong.
+        content: what the model is shown in place of the message: content blocks, images too; empty for the message.
+        details: facts for programs.
+    """
+
+    def __init__(self, message: str, content: Any = (), details: Any = None) -> None:
+        super().__init__(message)
+        self.content = content
+        self.details = {} if details is None else details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.content, self.details)
 
 
 class InvalidArguments(ToolError):

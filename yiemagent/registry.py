@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yiemagent.tool_files import LoadedFile
-    from yiemagent.tool_folders import FolderContents, ToolChange, WatchedFolders
+    from yiemagent.tool_folders import FolderContents, ToolChange, ToolNews, WatchedFolders
 
 __all__ = [
     "ToolStore",
@@ -197,13 +197,20 @@ class ToolStore:
             ConfigurationError: where there is no such folder.
         """
         tools = load_tools(self, directory)
+        self._watching().add(_folder(directory))
+        return tools
+
+    def announce(self, message: str, details: Mapping[str, Any]) -> None:
+        """Have each agent with this store tell of a change by a `ToolsChangedEvent`, when its next turn begins."""
+        self._watching().announce(message, details)
+
+    def _watching(self) -> WatchedFolders:
         from yiemagent.tool_folders import WatchedFolders
 
         with self._lock:
             if self._watched is None:
                 self._watched = WatchedFolders(self._lock, self._of_folder, self._load_again)
-        self._watched.add(_folder(directory))
-        return tools
+            return self._watched
 
     def unwatch(self, directory: str | PathLike[str]) -> None:
         """Look at a folder no more; its tools stay."""
@@ -212,10 +219,10 @@ class ToolStore:
 
     @property
     def change_number(self) -> int:
-        """The number of the latest change of a watched folder that was seen."""
+        """The number of the latest change that was seen in a watched folder, or announced."""
         return 0 if self._watched is None else self._watched.number
 
-    def look(self, since: int = 0) -> tuple[ToolChange, ...]:
+    def look(self, since: int = 0) -> tuple[ToolChange | ToolNews, ...]:
         """Look at the watched folders and load what changed there.
 
         Only one thread looks at a time: who comes meanwhile gets what was found so far.

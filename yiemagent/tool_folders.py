@@ -22,7 +22,14 @@ from yiemagent.payload import freeze_json, thaw_json
 from yiemagent.record import Record
 from yiemagent.tool import AgentTool
 
-__all__ = ["FolderContents", "ToolChange", "WatchedFolders", "schema_diff", "tool_files"]
+__all__ = [
+    "FolderContents",
+    "ToolChange",
+    "ToolNews",
+    "WatchedFolders",
+    "schema_diff",
+    "tool_files",
+]
 
 logger = logging.getLogger("yiemagent.registry")
 
@@ -55,6 +62,15 @@ def _python_files(folder: Path) -> list[tuple[str, Path]]:
 
 
 # --- what changed ----------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False, repr=False)
+class ToolNews(Record):
+    """A change that no file made, in words and for programs; `number` counts with those of files."""
+
+    number: int
+    message: str
+    details: Mapping[str, Any]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -207,7 +223,7 @@ class WatchedFolders:
         self._load = load
         self._looks: dict[Path, _Look] = {}
         self._looking = False  # one thread looks; others go on with what is there
-        self._changes: deque[ToolChange] = deque(maxlen=KEPT_CHANGES)
+        self._changes: deque[ToolChange | ToolNews] = deque(maxlen=KEPT_CHANGES)
 
     def add(self, folder: Path) -> None:
         """Watch a folder that was loaded just now."""
@@ -221,7 +237,13 @@ class WatchedFolders:
         with self._lock:
             self._looks.pop(folder, None)
 
-    def look(self, since: int) -> tuple[ToolChange, ...]:
+    def announce(self, message: str, details: Mapping[str, Any]) -> None:
+        """Put a change among those of the folders, for whoever looks next."""
+        with self._lock:
+            self.number += 1
+            self._changes.append(ToolNews(self.number, message, details))
+
+    def look(self, since: int) -> tuple[ToolChange | ToolNews, ...]:
         """Look at every folder, unless another thread does, and give the changes after number `since`."""
         with self._lock:
             mine = not self._looking

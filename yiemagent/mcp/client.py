@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from yiemagent.abort import AbortSignal
-from yiemagent.errors import ConfigurationError, McpProtocolError
+from yiemagent.errors import ConfigurationError
 from yiemagent.mcp.attendance import Attendance, check_level
 from yiemagent.mcp.calls import Call, ProgressCallback
 from yiemagent.mcp.client_protocol import (
@@ -23,6 +23,7 @@ from yiemagent.mcp.client_protocol import (
     ListChanged,
     LogMessage,
     ResourceUpdated,
+    ServerError,
     ServerEvent,
     ServerFacts,
 )
@@ -95,6 +96,7 @@ class McpClient(ServerFeatures):
         self._requests = ServerRequests(
             elicitation=elicitation, elicitation_url=elicitation_url, sampling=sampling, roots=roots
         )
+        self._max_concurrency = max_concurrency
         self._desk = Desk(self.name, self._requests, self._notice)
         if on_log is not None:
             self._desk.listen(LogMessage, on_log)
@@ -209,10 +211,8 @@ class McpClient(ServerFeatures):
             result = self.request(
                 method, params, signal=signal, timeout_s=timeout_s, on_progress=on_partial_result
             )
-        except McpProtocolError as error:
-            if error.code is None:
-                raise
-            told = {"code": error.code, "message": str(error), "data": error.data}
+        except ServerError as error:
+            told = {"code": error.code, "message": error.words, "data": error.data}
             return {"jsonrpc": "2.0", "error": told}
         return {"jsonrpc": "2.0", "result": result}
 

@@ -47,6 +47,7 @@ __all__ = [
     "Opening",
     "Progress",
     "ResourceUpdated",
+    "ServerError",
     "ServerEvent",
     "ServerFacts",
     "complete_or_input",
@@ -183,10 +184,23 @@ def complete_or_input(
     return InputRequired(requests or {}, state)
 
 
-def server_error(method: str, error: ErrorResponse) -> McpProtocolError:
+class ServerError(McpProtocolError):
+    """The server answered with an error; `words` are its own, without ours around them."""
+
+    def __init__(
+        self, message: str, code: int | None = None, data: Any = None, words: str = ""
+    ) -> None:
+        super().__init__(message, code, data)
+        self.words = words or message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.code, self.data, self.words)
+
+
+def server_error(method: str, error: ErrorResponse) -> ServerError:
     """Give the exception that tells of a server's error."""
     text = f"the server answered {method} with an error: {error.message} (code {error.code})"
-    return McpProtocolError(text, error.code, error.data)
+    return ServerError(text, error.code, error.data, error.message)
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
