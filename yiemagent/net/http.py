@@ -97,14 +97,12 @@ class HttpClient:
 
         Raises:
             AbortedError: the signal was set.
-            HttpTimeout: a time limit was reached.
-            HttpError: the server can't be reached, or the connection broke.
+            HttpError: the server can't be reached, or the connection broke; `HttpTimeout` where a time limit was reached.
             ConfigurationError: the URL, a header or the proxy is none.
         """
         from yiemagent.net import transport
 
-        sent = dict(headers or {})
-        sent.setdefault("Accept-Encoding", "identity" if stream else "gzip, deflate")
+        sent = {"Accept-Encoding": "identity" if stream else "gzip, deflate", **(headers or {})}
         if json is not None:
             body = json_module.dumps(json, separators=(",", ":"))
             sent.setdefault("Content-Type", "application/json")
