@@ -87,8 +87,12 @@ def test_arguments_of_every_api_are_read(url, api):
 
 @pytest.mark.parametrize(
     ("program", "options", "figures"),
-    [("stream.py", ["--rounds", "1", "--chunks", "50"], 11), ("abort.py", ["--quick", "--tries", "1"], 30)],
-)  # fmt: skip
+    [
+        ("stream.py", ["--rounds", "1", "--chunks", "50"], 11),
+        ("abort.py", ["--quick", "--tries", "1"], 30),
+        ("tools.py", ["--rounds", "1", "--files", "10"], 3),
+    ],
+)
 def test_a_benchmark_prints_each_figure_beside_its_bound(program, options, figures):
     """Every figure is a line with its bound, and the exit code says whether one falls short."""
     done = subprocess.run(
