@@ -97,7 +97,7 @@ class HttpClient:
 
         Raises:
             AbortedError: the signal was set.
-            HttpError: the server can't be reached, or the connection broke; `HttpTimeout` where a time limit was reached.
+            HttpError: the server can't be reached, or the connection broke; `HttpTimeout`: a time limit was reached.
             ConfigurationError: the URL, a header or the proxy is none.
         """
         from yiemagent.net import transport
