@@ -15,6 +15,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from yiemagent.builtin_folder import builtin_tools_dir
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
 from yiemagent.registrations import collect_registrations, note_registration
 from yiemagent.tool import AgentTool
@@ -167,7 +168,8 @@ class ToolStore:
             self._tools.clear()
             self._files.clear()
             self._errors.clear()
-            self._watched = None
+            if self._watched is not None:
+                self._watched.clear()
             self._changed()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
@@ -438,36 +440,6 @@ def _as_tool(given: Any) -> AgentTool:
         made: AgentTool = tool_of(given)
         return made
     raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
-
-
-def builtin_tools_dir(group: str | None = None) -> Path:
-    """The folder of built-in tool files: part of the installed package, else beside it in a checkout.
-
-    Args:
-        group: tools that do more than tell something, each group in a folder of its own, which `load_tools` loads only
-            when it is given: "files", "shell" or "web". None: the folder with the others.
-
-    Raises:
-        ConfigurationError: there is no such group.
-    """
-    from pathlib import Path
-
-    folder = _builtin_folder(Path(__file__).resolve().parent)
-    if group is None:
-        return folder
-    groups = sorted(path.name for path in folder.iterdir() if any(path.glob("[!_]*.py")))
-    if group not in groups:
-        raise ConfigurationError(
-            f"there is no group {group!r} of built-in tools; there are: {', '.join(groups)}"
-        )
-    return folder / group
-
-
-def _builtin_folder(package: Path) -> Path:
-    for folder in (package / "builtin_tools", package.parent / "tools"):
-        if folder.is_dir():
-            return folder
-    raise ConfigurationError(f"{package} has no built-in tools with it; install yiemagent again")
 
 
 def _look_at_schema(tool: AgentTool) -> None:
