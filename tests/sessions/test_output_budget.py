@@ -53,6 +53,8 @@ def test_what_is_kept_is_an_end_of_the_text_within_the_limit(text, max_bytes, ma
         ("a\nb\nc\n", {"max_lines": 2}, "a\nb\n"),
         ("a\nb\nc\n", {"max_lines": 2, "keep": "tail"}, "b\nc\n"),
         ("a\nb\nc", {"max_lines": 3}, None),
+        ("a\nb\n", {"max_lines": 2}, None),
+        ("a\nb\n", {"max_lines": 2, "keep": "tail"}, None),
         ("aaa\nbbb\nccc\n", {"max_bytes": 9}, "aaa\nbbb\n"),
         ("aaa\nbbb\nccc\n", {"max_bytes": 9, "keep": "tail"}, "bbb\nccc\n"),
         ("a\nbbbbbbbb", {"max_bytes": 9}, "a\nbbbbbbb"),

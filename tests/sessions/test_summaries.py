@@ -186,6 +186,14 @@ def test_a_summary_has_no_more_than_it_was_allowed():
     assert size_bytes(done.text) <= 100 * BYTES_PER_TOKEN * 1.5
 
 
+def test_a_summary_without_a_limit_stays_as_it_is():
+    """Where no limit is asked for, none is made up."""
+    long = "word " * 9_000
+    asking = summariser(ScriptedModel([long]), max_tokens=None)
+
+    assert asking.branch([HI], AbortSignal()).text == long.strip()
+
+
 def test_usage_that_is_not_told_is_none():
     """What nobody told is not made up."""
     silent = AssistantMessage("text")

@@ -88,14 +88,11 @@ def _lines(text: str, count: int, keep: str) -> str:
         place = -1
         for _ in range(count):
             place = text.find("\n", place + 1)
-            if place < 0:
-                return text
         return text[: place + 1]
     place = len(text) - text.endswith("\n")
     for _ in range(count):
-        place = text.rfind("\n", 0, place)
-        if place < 0:
-            return text
+        if place >= 0:  # else there are no more lines
+            place = text.rfind("\n", 0, place)
     return text[place + 1 :]
 
 

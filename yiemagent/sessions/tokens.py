@@ -22,7 +22,6 @@ from yiemagent.messages import (
     ImageContent,
     TextContent,
     ThinkingContent,
-    ToolCall,
 )
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import Transcript
@@ -72,10 +71,8 @@ def _block_tokens(block: Any) -> int:
             return text_tokens(block.thinking)
         case ImageContent():
             return IMAGE_TOKENS
-        case ToolCall():
+        case _:  # a tool call
             return MESSAGE_TOKENS + text_tokens(block.name) + _json_tokens(block.arguments)
-        case _:
-            return text_tokens(str(block))
 
 
 def _json_tokens(value: Any) -> int:
