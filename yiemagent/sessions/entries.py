@@ -159,12 +159,14 @@ _compact = _encoder()
 
 def _line(data: dict[str, Any]) -> str:
     try:
-        text = _compact(data)
+        return _encodable(_compact(data), data)
     except RecursionError:
         raise InvalidJson("the entry is nested too deeply for JSON") from None
-    if not text.isascii() and _SURROGATE.search(text):  # lone surrogates survive as escapes
-        return _ascii(data)
-    return text
+
+
+def _encodable(text: str, data: dict[str, Any]) -> str:
+    """Give the JSON of `data` so that it encodes as UTF-8: lone surrogates survive as escapes."""
+    return _ascii(data) if not text.isascii() and _SURROGATE.search(text) else text
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

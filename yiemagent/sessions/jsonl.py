@@ -18,10 +18,10 @@ import re
 import weakref
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple, NoReturn, Self
 
-from yiemagent.errors import SessionError
+from yiemagent.errors import InvalidJson, SessionError
 from yiemagent.sessions.files import disown_in_children, flush, lock, named_whole
 from yiemagent.sessions.store import Fsync
 
@@ -99,8 +99,21 @@ class JsonlStore:
             self.append(more, durable=False)
 
     @classmethod
-    def open(cls, path: pathlib.Path, *, fsync: Fsync = "always", read_only: bool = False) -> Self:
+    def open(
+        cls,
+        path: pathlib.Path,
+        *,
+        fsync: Fsync = "always",
+        read_only: bool = False,
+        take: Callable[[str], None] | None = None,
+    ) -> Self:
         """Open a file and check every line of it.
+
+        Args:
+            path: the file.
+            fsync: when what is written is made to survive a power failure.
+            read_only: whether it is only looked at.
+            take: called with each line behind the header, in order; an `InvalidJson` from it is given the line's place.
 
         Raises:
             SessionError: it can't be read, is damaged, or somebody else writes it.
@@ -114,7 +127,7 @@ class JsonlStore:
         try:
             if not read_only:
                 store._lock()
-            store._load()
+            store._load(take)
         except OSError as error:
             store.close()
             raise SessionError(f"{path} can't be read: {error.strerror}") from error
@@ -130,20 +143,20 @@ class JsonlStore:
                 f"with read_only=True"
             )
 
-    def _load(self) -> None:
+    def _load(self, take: Callable[[str], None] | None) -> None:
         """Check every line, note where it stands, and mend the end of the file where a writer died."""
         with open(self._fd, "rb", closefd=False) as file:
             for number, line in enumerate(file, 1):
                 total = zlib.crc32(memoryview(line)[:-_TAIL], self._end.sum)
                 if line[-_TAIL:] != _seal(total):
-                    self._mend(line, _rest(file), number)
+                    self._mend(line, _rest(file), number, take)
                     break
-                self._note(line, total)
+                self._note(line, total, take)
         if not self.header:
             raise SessionError(f"{self.path}, line 1: no session header; this is no session file")
 
-    def _note(self, line: bytes, total: int) -> None:
-        """Note where a whole line stands."""
+    def _note(self, line: bytes, total: int, take: Callable[[str], None] | None) -> None:
+        """Note where a whole line stands, and hand it on."""
         size = self._end.size
         if not self.header:
             self.header = _opened(line)
@@ -152,14 +165,22 @@ class JsonlStore:
         self._offsets.append(size)
         self._sums.append(total)
         self._end = _End(size + len(line), total, len(self._sums))
+        if take is not None:
+            try:
+                take(_opened(line))
+            except InvalidJson as error:
+                raise SessionError(f"{self.place(len(self._sums) - 1)}: {error}") from error
 
-    def _mend(self, line: bytes, rest: bytes, number: int) -> None:
+    def _mend(
+        self, line: bytes, rest: bytes, number: int, take: Callable[[str], None] | None
+    ) -> None:
         """Deal with the first line that is not whole: it may be the last, which a writer left when it was killed.
 
         Args:
             line: the line.
             rest: a little of what stands behind it.
             number: of the line, from 1 on.
+            take: takes the line, should it be whole.
 
         Raises:
             SessionError: the file is damaged.
@@ -168,7 +189,7 @@ class JsonlStore:
         total = self._end.sum
         if at_end and self.header:
             if _whole(line, total) == len(line):  # all of it is there but its newline
-                self._note(line + b"\n", zlib.crc32(line[: 1 - _TAIL], total))
+                self._note(line + b"\n", zlib.crc32(line[: 1 - _TAIL], total), take)
                 if not self._refusal:
                     os.write(self._fd, b"\n")
                 return
@@ -211,17 +232,22 @@ class JsonlStore:
         """Add a line in one write; see `Store`."""
         if self._refusal:
             raise SessionError(f"{self.path} {self._refusal}")
-        end = self._end
-        data, total = _sealed(line, end.sum)
-        self._check_file(end)
+        size, before, lines = self._end
+        # Written out, since every entry of a session comes through here: see `_sealed`.
+        data = line[:-1].encode()
+        total = zlib.crc32(data, before)
+        data += b',"sum":"%08x"}\n' % total
+        now = os.fstat(self._fd)
+        if now.st_size != size or not now.st_nlink:
+            self._changed(now)
         try:
             if os.write(self._fd, data) != len(data):
                 _full()
             if durable and self._fsync == "always":
                 self._flush()
-            self._offsets.append(end.size)
+            self._offsets.append(size)
             self._sums.append(total)
-            self._end = _End(end.size + len(data), total, end.lines + 1)
+            self._end = _End(size + len(data), total, lines + 1)
         except OSError as error:
             self._take_back()
             raise SessionError(f"{self.path} can't be written: {error.strerror}") from error
@@ -229,18 +255,16 @@ class JsonlStore:
             self._take_back()
             raise
 
-    def _check_file(self, end: _End) -> None:
-        """See that the file is still there and as this writer left it: writing to one that was deleted succeeds."""
-        now = os.fstat(self._fd)
+    def _changed(self, now: os.stat_result) -> NoReturn:
+        """Refuse to write to a file that is not as this writer left it; writing to one that was deleted succeeds."""
         if now.st_nlink == 0:
             raise SessionError(
                 f"{self.path} vanished: it was deleted or replaced while it was written"
             )
-        if now.st_size != end.size:
-            raise SessionError(
-                f"{self.path} was changed by somebody else while it was written: it has {now.st_size} bytes "
-                f"in place of {end.size}; open it again"
-            )
+        raise SessionError(
+            f"{self.path} was changed by somebody else while it was written: it has {now.st_size} bytes "
+            f"in place of {self._end.size}; open it again"
+        )
 
     def _take_back(self) -> None:
         """Make the file again what it was before the write that failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import threading
@@ -39,10 +40,11 @@ from yiemagent.sessions.bodies import (
 )
 from yiemagent.sessions.conversation import context_of, is_unfinished
 from yiemagent.sessions.entries import Entry, Header, encode_header
-from yiemagent.sessions.log import Log
+from yiemagent.sessions.log import Log, grow
 from yiemagent.sessions.places import checked_fsync, file_of, store_of
 from yiemagent.sessions.recording import Recording
 from yiemagent.sessions.store import Fsync, MemoryStore, Store
+from yiemagent.sessions.tree import Tree
 
 __all__ = ["Session"]
 
@@ -58,13 +60,18 @@ class Session:
     """
 
     def __init__(
-        self, store: Store, *, batch: bool = False, clock: Callable[[], datetime] = utc_now
+        self,
+        store: Store,
+        *,
+        batch: bool = False,
+        clock: Callable[[], datetime] = utc_now,
+        tree: Tree | None = None,
     ) -> None:
         # Guards the log, what waits and whose the session is; held while one entry is written. Nobody's code runs
         # while it is held.
         self._lock = threading.Lock()
         self._store = store
-        self._log = Log(store, clock)
+        self._log = Log(store, clock, tree)
         self._recording = Recording()
         self._batch = batch
         self._owner: str | None = None
@@ -128,9 +135,15 @@ class Session:
         file = pathlib.Path(path)
         if create and not file.exists():
             return cls.create(file, fsync=fsync, clock=clock)
-        opened = store_of(file).open(file, fsync=checked_fsync(fsync), read_only=read_only)
+        tree = Tree()
+        opened = store_of(file).open(
+            file,
+            fsync=checked_fsync(fsync),
+            read_only=read_only,
+            take=functools.partial(grow, tree),
+        )
         try:
-            return cls(opened, batch=fsync == "batch", clock=clock)
+            return cls(opened, batch=fsync == "batch", clock=clock, tree=tree)
         except BaseException:  # whatever it is, nobody gets the session: the lock must go
             opened.close()
             raise
@@ -388,7 +401,7 @@ class Session:
         """
         if event.__class__ in _UNWRITTEN:  # told apart without the lock, as half of all events are
             return
-        with self._held():
+        with self._lock:  # a forked child has no run of its parent's, and so records nothing here
             body = self._recording.take(event)
             if isinstance(body, PartialBody):
                 self._log.write_partial(body)

@@ -14,10 +14,10 @@ import pathlib
 import sqlite3
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from yiemagent.errors import SessionError
+from yiemagent.errors import InvalidJson, SessionError
 from yiemagent.sessions.files import LockFile, disown_in_children, named_whole
 from yiemagent.sessions.store import Fsync
 
@@ -93,8 +93,21 @@ class SqliteStore:
         return cls.open(path, fsync=fsync)
 
     @classmethod
-    def open(cls, path: pathlib.Path, *, fsync: Fsync = "always", read_only: bool = False) -> Self:
+    def open(
+        cls,
+        path: pathlib.Path,
+        *,
+        fsync: Fsync = "always",
+        read_only: bool = False,
+        take: Callable[[str], None] | None = None,
+    ) -> Self:
         """Open a database and check every row of it.
+
+        Args:
+            path: the file.
+            fsync: when what is written is made to survive a power failure.
+            read_only: whether it is only looked at.
+            take: called with each line behind the header, in order; an `InvalidJson` from it is given the row's place.
 
         Raises:
             SessionError: it can't be read, is damaged, or somebody else writes it.
@@ -112,13 +125,13 @@ class SqliteStore:
                 raise
         try:
             with _translated(path, "read"):
-                store._load()
+                store._load(take)
         except BaseException:  # the same
             store.close()
             raise
         return store
 
-    def _load(self) -> None:
+    def _load(self, take: Callable[[str], None] | None) -> None:
         _check_kind(self.path, self._connection)
         before = count = 0
         self._connection.execute("BEGIN")  # all of it as it was at one moment
@@ -129,6 +142,8 @@ class SqliteStore:
             before, count = total, count + 1
             if n == 0:
                 self.header = line
+            elif take is not None:
+                self._hand_on(line, n, take)
         tail = self._connection.execute("SELECT count, sum FROM tail").fetchall()
         self._connection.execute("COMMIT")
         if not self.header:
@@ -136,6 +151,12 @@ class SqliteStore:
         if tail != [(count - 1, before)]:
             raise SessionError(f"{self.path}, row {count}: damaged: rows are missing at the end")
         self._end = (count - 1, before)
+
+    def _hand_on(self, line: str, n: int, take: Callable[[str], None]) -> None:
+        try:
+            take(line)
+        except InvalidJson as error:
+            raise SessionError(f"{self.place(n - 1)}: {error}") from error
 
     def _check(self, n: Any, expected: int, line: Any, total: Any, *, before: int) -> None:
         if n != expected or not isinstance(line, str) or total != _sum(line, before):
