@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from tests.cases import left
 from tests.cases.prose import NOTES
 
 METADATA = {"id", "theme", "kind", "inputs", "threads"}
@@ -13,7 +12,7 @@ METADATA = {"id", "theme", "kind", "inputs", "threads"}
 class Case:
     """One case folder under way.
 
-    `problems` are where the library, or the runner, falls short; `left` is what another part of the library brings.
+    `problems` are where the library, or the runner, falls short.
     """
 
     def __init__(self, folder):
@@ -22,23 +21,12 @@ class Case:
         self.id = self.expect.get("id", folder.name)
         self.kinds = self.expect.get("kind", "").split("+")
         self.problems = []
-        self.left = []
         self._inputs = set(self.expect.get("inputs", ()))
         self._driven = set(METADATA)
-
-    def left_whole(self):
-        """The part that brings all of this case, or None."""
-        return next((left.KINDS[kind] for kind in self.kinds if kind in left.KINDS), None)
 
     def problem(self, where, problems):
         """Note problems, each with its place."""
         self.problems += [f"{where}: {problem}" for problem in problems]
-
-    def leave(self, what, part):
-        """Note what another part brings."""
-        entry = f"{what} ({part})"
-        if entry not in self.left:
-            self.left.append(entry)
 
     def field(self, name, default=None):
         """Take a field of the expectation; it counts as driven."""

@@ -7,6 +7,7 @@ import json
 from tests.cases.drive_handover import drive_replay
 from tests.cases.drive_http import drive_overflow, drive_script, drive_waits
 from tests.cases.drive_loops import drive_loop, drive_tool_table
+from tests.cases.drive_mcp import FORMS as MCP_FORMS
 from tests.cases.drive_requests import drive_history, drive_listings
 from tests.cases.drive_rows import drive_rows, drive_schemas
 from tests.cases.drive_sessions import drive_damage
@@ -23,6 +24,7 @@ KINDS = {
     "prepare",
     "request",
     "loop",
+    "mcp",
     "session",
     "threads",
     "tool_files",
@@ -44,9 +46,10 @@ def drive(case):
 def _drive_inputs(case):
     for name in case.inputs(".json"):
         data = json.loads((case.folder / name).read_text(encoding="utf-8"))
-        if form := next((form for form in FORMS if form in data), None):
+        forms = MCP_FORMS if "mcp" in case.kinds else FORMS
+        if form := next((form for form in forms if form in data), None):
             case.take(name)
-            FORMS[form](case, name, data)
+            forms[form](case, name, data)
     for name in case.inputs():
         if name.endswith((".sse", ".body")) and not {"http", "http_script"} & set(case.kinds):
             drive_stream(case, name)

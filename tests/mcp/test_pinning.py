@@ -7,7 +7,7 @@ import json
 import pytest
 
 from yiemagent.errors import ConfigurationError, ToolError
-from yiemagent.mcp.connect import connect
+from yiemagent.mcp.connecting import connect
 from yiemagent.mcp.pinning import PinnedChange, Pins
 from yiemagent.registry import ToolStore
 

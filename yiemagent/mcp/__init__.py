@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from yiemagent.mcp.caller import McpCaller, current_caller
     from yiemagent.mcp.client import McpClient
     from yiemagent.mcp.config import load_servers, read_servers
-    from yiemagent.mcp.connect import connect
+    from yiemagent.mcp.connecting import connect
     from yiemagent.mcp.dialers import StdioServer
     from yiemagent.mcp.http_server import HttpServer
     from yiemagent.mcp.nats import NatsServer
@@ -63,7 +63,7 @@ _ROOMS = {
     "Resource": "offers",
     "ResourceTemplate": "offers",
     "StdioServer": "dialers",
-    "connect": "connect",
+    "connect": "connecting",
     "current_caller": "caller",
     "load_servers": "config",
     "nats_mcp_server": "over_nats",
