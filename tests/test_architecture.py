@@ -38,6 +38,7 @@ FLOORS = {
     "tool_literals": 1,
     "tool_refusals": 1,
     "abort": 2,
+    "builtin_folder": 2,
     "coercion": 2,
     "json_types": 2,
     "plain_check": 2,

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from yiemagent import registry
+from yiemagent import builtin_folder
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
 from yiemagent.registry import (
@@ -580,12 +580,12 @@ def test_the_built_in_tools_are_found_where_they_are(tmp_path):
     """Inside the installed package, else beside it; where they are in neither place, the error says what to do."""
     package = tmp_path / "yiemagent"
     with pytest.raises(ConfigurationError, match="install yiemagent again"):
-        registry._builtin_folder(package)
+        builtin_folder._builtin_folder(package)
     (tmp_path / "tools").mkdir()
-    assert registry._builtin_folder(package) == tmp_path / "tools"
+    assert builtin_folder._builtin_folder(package) == tmp_path / "tools"
     (package / "builtin_tools").mkdir(parents=True)
 
-    assert registry._builtin_folder(package) == package / "builtin_tools"
+    assert builtin_folder._builtin_folder(package) == package / "builtin_tools"
 
 
 def test_a_loaded_tool_gets_what_the_contract_says(write, folder):

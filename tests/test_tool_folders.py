@@ -230,6 +230,19 @@ def test_a_folder_can_be_left_alone_again(write, folder):
     assert len(store) == 0
 
 
+def test_numbers_go_on_when_a_store_was_cleared(write, folder):
+    """Who looked before a store was cleared misses nothing of what comes after."""
+    store = ToolStore()
+    store.watch(folder)
+    write("a")
+    store.look()
+    store.clear()
+    store.watch(folder)
+    write("b")
+
+    assert kinds(store.look(since=1)) == [("added", "b.py")]
+
+
 def test_what_was_loaded_meanwhile_is_told_too(write, folder):
     """A tool that came into the store by another way since the last look is news all the same."""
     from yiemagent.registry import load_tool_file

@@ -237,6 +237,11 @@ class WatchedFolders:
         with self._lock:
             self._looks.pop(folder, None)
 
+    def clear(self) -> None:
+        """Watch no folder any more; numbers go on, so that nobody who looked before misses what comes."""
+        with self._lock:
+            self._looks.clear()
+
     def announce(self, message: str, details: Mapping[str, Any]) -> None:
         """Put a change among those of the folders, for whoever looks next."""
         with self._lock:
