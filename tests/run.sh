@@ -15,6 +15,13 @@ step() { # step NAME COMMAND...: run it, remember its name where it fails
     return 1
 }
 
+# The programs of others that tests marked `peers` drive are installed while the first steps run. What is there already
+# is kept: in the folder that YIEMAGENT_MCP_PEERS names, else in the cache, else beside the environment.
+YIEMAGENT_MCP_PEERS=${YIEMAGENT_MCP_PEERS:-${YIEMAGENT_CACHE:-$PWD/.venv-peers}/mcp-peers}
+export YIEMAGENT_MCP_PEERS
+sh tests/mcp/peers/install.sh "$YIEMAGENT_MCP_PEERS" >/dev/null &
+installing=$!
+
 set_up() {
     # The environment is kept until what it is made of changes.
     made_of=$(cat setup.cfg pyproject.toml | cksum)
@@ -31,8 +38,9 @@ step model "$bin/yiemagent" local pull
 step lint "$bin/ruff" check .
 step format "$bin/ruff" format --check .
 step types "$bin/mypy" yiemagent tools tests/typing_user.py
+step peers wait "$installing"
 printf '\n== benchmarks (printed, not counted)\n'
-for measured in run stream abort; do
+for measured in run stream abort mcp tools; do
     printf '%s\n' "-- $measured"
     "$bin/python" "benchmarks/$measured.py" --quick || printf 'a figure falls short of its bound\n'
 done
