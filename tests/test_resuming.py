@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.loops import tool
 from yiemagent.agent import YiemAgent
+from yiemagent.api import ask, stop_agent, take_response
 from yiemagent.errors import AgentStateError
 from yiemagent.messages import AssistantMessage, ToolCall, UserMessage
 from yiemagent.resuming import resume
@@ -50,7 +51,7 @@ def test_an_interrupted_run_goes_on():
     """The model is asked with the messages that the session gives."""
     with agent_on(Kept(HI, interrupted=True)) as agent:
         assert resume(agent._core, retry_idempotent=False)
-        assert agent._core.take(10).text == "done"
+        assert take_response(agent, 10).text == "done"
 
 
 @pytest.mark.parametrize(("asked", "left_open"), [(True, ["safe"]), (False, [])])
@@ -59,7 +60,7 @@ def test_only_calls_of_idempotent_tools_may_run_again(asked, left_open):
     session = Kept(HI, interrupted=True)
     with agent_on(session) as agent:
         resume(agent._core, retry_idempotent=asked)
-        agent._core.take(10)
+        take_response(agent, 10)
 
     assert session.left_open == left_open
 
@@ -72,20 +73,20 @@ def test_what_waited_is_where_it_was():
 
     assert [len(core.channel(kind)) for kind in ("input", "steering", "follow_up")] == [2, 1, 1]
     assert core._thread is None
-    assert len(core.stop(None, hands_back=True)) == 4
+    assert len(stop_agent(agent)) == 4
 
 
 def test_more_may_wait_than_a_channel_holds():
     """What was accepted keeps its place, however many there are."""
     with agent_on(Kept(waiting=[("input", HI)] * 16 + [("follow_up", HI)] * 40)) as agent:
         assert resume(agent._core, retry_idempotent=False)
-        assert [agent._core.take(10).text for _ in range(16)] == ["done"] * 16
+        assert [take_response(agent, 10).text for _ in range(16)] == ["done"] * 16
 
 
 def test_nothing_to_go_on_with_begins_nothing():
     """A session whose last run ended gives False, and the agent takes messages as ever."""
     with agent_on(Kept(HI)) as agent:
         assert not resume(agent._core, retry_idempotent=False)
-        assert agent._core.ask("hi", timeout_s=10).text == "done"
+        assert ask(agent, "hi", timeout_s=10).text == "done"
         with pytest.raises(AgentStateError, match="is at work already"):
             resume(agent._core, retry_idempotent=False)

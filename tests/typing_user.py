@@ -44,6 +44,7 @@ from yiemagent import (
     load_tools,
     read_output,
     register_tool,
+    resume_agent,
     run_agent,
     run_agent_loop,
     steer,
@@ -52,6 +53,7 @@ from yiemagent import (
     tool,
 )
 from yiemagent.providers.prices import Price, set_price
+from yiemagent.sessions import Session
 from yiemagent.streaming import TextDeltaEvent
 from yiemagent.testing import RecordingSink, ScriptedModel, call, check_event_order
 
@@ -159,7 +161,9 @@ def the_agent_door(folder: str) -> list[str]:
         temperature=0.0,
         max_turns=10,
         name="typed",
+        session=Session.in_memory(),
     ) as agent:
+        going: bool = resume_agent(agent, retry_idempotent=True)
         run_agent(agent, "Reverse abc.", timeout_s=1)
         first: AssistantMessage = take_response(agent, timeout_s=10)
         second = ask(agent, {"role": "user", "content": "And again."}, timeout_s=10)
@@ -178,6 +182,7 @@ def the_agent_door(folder: str) -> list[str]:
         first.text,
         second.stop_reason,
         third.text,
+        str(going),
         str(receipt.started),
         str(joined),
         str(aborted),
