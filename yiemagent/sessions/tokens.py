@@ -39,8 +39,8 @@ __all__ = [
 BYTES_PER_TOKEN = 3.5
 IMAGE_TOKENS = 1_600  # what a large image costs with most providers; none says it beforehand
 MESSAGE_TOKENS = 6  # what stands around a message: its role, its marks, the id of a call
-# What is reported below this part of the estimate is no size: some servers tell only what was not cached, and models for
-# tests anything. A model that takes images cheaply stays above it.
+# What is reported below this part of the estimate is no size: some servers tell only what was not cached, and models
+# for tests tell anything. A model that takes images cheaply stays above it.
 _LEAST_REPORTED = 0.15
 # What a model counts is compared with an estimate that is large enough for what providers add by themselves not to
 # matter; and no model counts so many more tokens, so beyond that something else is reported.
