@@ -71,6 +71,16 @@ def test_a_closed_input_is_none(pipe):
     assert ask_line("", AbortSignal(), stdin=pipe[0], out=io.StringIO()) is None
 
 
+def test_a_terminal_that_is_gone_is_none():
+    """Where the other end of the terminal was closed, there is no answer."""
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    try:
+        assert ask_line("", AbortSignal(), stdin=theirs, out=io.StringIO()) is None
+    finally:
+        os.close(theirs)
+
+
 def test_an_endless_line_ends(pipe):
     """A line without an end is taken up to a limit."""
     os.write(pipe[1], b"x" * 20_000)

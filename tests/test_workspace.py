@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import stat
 import threading
@@ -365,6 +366,20 @@ def test_a_failed_write_leaves_nothing(place, space):
         space.write("folder/" + "y" * 300, b"x")
 
     assert names_in(place / "folder") == ["b.txt", "deep"]
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(place, space):
+    """Where the new content can't be written, the old one stays whole and nothing else is left."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(ToolError, match="File too large"):
+            space.write("a.txt", b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert (place / "a.txt").read_bytes() == b"hello"
+    assert names_in(place) == ["a.txt", "folder"]
 
 
 # -- listing --

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import signal as signals
 import threading
 import time
 
@@ -69,4 +72,25 @@ def test_an_abort_ends_an_endless_match():
     timer.start()
     with pytest.raises(AbortedError):
         expression(r"(a+)+$", signal=signal)(["a" * 60 + "b"])
+    timer.join()
+
+
+def test_more_than_can_be_told_is_an_error():
+    """Where more was found than can be told, that is said, and half of it is not taken for the whole."""
+    with pytest.raises(ToolError, match="more was found than can be told"):
+        expression("", most=10**7)(["\n" * 1_200_000])
+
+
+def _kill_children():
+    for path in pathlib.Path("/proc/self/task").glob("*/children"):
+        for pid in path.read_text().split():
+            os.kill(int(pid), signals.SIGKILL)
+
+
+def test_a_search_that_breaks_down_is_told():
+    """Where the searching process is killed, as for want of memory, that is said."""
+    timer = threading.Timer(0.3, _kill_children)
+    timer.start()
+    with pytest.raises(ToolError, match="the search ended with exit code -9"):
+        expression(r"(a+)+$")(["a" * 60 + "b"])
     timer.join()

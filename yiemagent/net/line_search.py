@@ -97,6 +97,8 @@ def expression_finder(
             raise ToolError(
                 f"the regular expression took more than {timeout_s:g} s; make it simpler, or look at fewer files"
             )
+        if done.left_out:  # the two ends of what it told may look whole
+            raise ToolError("more was found than can be told; look at fewer files")
         try:
             found: list[list[int]] = json.loads(done.output)
         except ValueError as error:
