@@ -109,6 +109,38 @@ def test_a_benchmark_prints_each_figure_beside_its_bound(program, options, figur
     assert done.returncode == (1 if "FALLS SHORT" in done.stdout else 0)
 
 
+def test_the_benchmark_of_mcp_says_what_it_needs():
+    """Without the SDK to measure beside, it measures nothing and says how to get it."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "mcp.py"), "--quick"],
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "YIEMAGENT_MCP_PEERS" in done.stdout
+
+
+def test_our_side_of_the_benchmark_of_mcp_calls_a_server():
+    """The worker calls the server that echoes and prints what a call took."""
+    command = [sys.executable, str(BENCHMARKS / "mcp_echo.py")]
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "mcp_worker.py"), "3", *command],
+        env={"PYTHONPATH": str(BENCHMARKS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+
+    assert 0 < found["wall_s"] < 5
+    assert found["cpu_s"] > 0
+
+
 def test_a_figure_that_falls_short_ends_with_one(capsys):
     """The report of a benchmark counts the figures that hold, and tells by its exit code."""
     good, bad = Figure("a", 1, 2, "x"), Figure("b", 1, 2, "x", at_least=True)
