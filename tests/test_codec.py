@@ -142,6 +142,7 @@ def test_every_kind_comes_back_equal(kind):
         assert type(again) is kind
         assert comparable(again) == comparable(value)
         assert comparable(loads(dumps(value))) == comparable(value)
+        assert json.loads(dumps(value)) == json.loads(json.dumps(to_json(value)))
         if "error" not in str(to_json(value)):
             assert again == value
 

@@ -79,13 +79,22 @@ def from_json(data: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """Give a message or event as one line of JSON, which encodes as UTF-8 whatever is in it."""
-    data = to_json(value)
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    kind: Any = type(value)
+    tag = _tag_of(kind)
+    if tag is None or tag[0] == "type":
+        raise TypeError(f"{value!r} is no message or event")
     try:
-        text.encode()
-    except UnicodeEncodeError:  # lone surrogates survive as escapes
-        return json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text
+        text = f'{{"v":{VERSION},{_text(value)[1:]}'
+    except RecursionError:
+        raise InvalidJson(f"a {type(value).__name__} is nested too deeply for JSON") from None
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return json.dumps(
+        to_json(value), allow_nan=False, separators=(",", ":")
+    )  # they survive as escapes
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def loads(text: str | bytes) -> Any:
@@ -201,6 +210,33 @@ def _write(value: Any, begun: dict[str, Any] | None = None) -> dict[str, Any]:
             continue
         written[name] = held if write is None or held is None else write(held)
     return written
+
+
+@functools.cache
+def _text_plan(kind: Any) -> tuple[tuple[str, ...], tuple[tuple[str, Any, Any, str, Any], ...]]:
+    """What `_text` needs: the same as a plan, with the JSON of tag and names, and writers that give JSON."""
+    tag, fields = _plan(kind)
+    types = {field.name: str(field.type) for field in attrs.fields(kind)}
+    return tuple(f'"{key}":"{name}"' for key, name in tag.items()), tuple(
+        (name, default, default_kind, f'"{name}":', _TEXTS.get(types[name]) or _texts_by(write))
+        for name, default, default_kind, write in fields
+    )
+
+
+def _texts_by(write: Callable[[Any], Any] | None) -> Callable[[Any], str]:
+    return _compact if write is None else lambda held: _compact(write(held))
+
+
+def _text(value: Any) -> str:
+    """Give the JSON of what `_write` gives: what is written most, in one step and in the same form."""
+    begun, fields = _text_plan(value.__class__)
+    items = [*begun]
+    for name, default, default_kind, key, write in fields:
+        held = getattr(value, name)
+        if held is default or (held.__class__ is default_kind and held == default):
+            continue
+        items.append(key + ("null" if held is None else write(held)))
+    return f"{{{','.join(items)}}}"
 
 
 def _read_tagged(data: Any, key: str, path: str, note: str = "") -> Any:
@@ -414,4 +450,34 @@ _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "Sequence[AgentMessage]": _many(_tagged("role"), Transcript),
     "StreamEvent": _tagged("stream"),
     "Exception | None": (_write_error, _read_error),
+}
+
+
+def _compact_writer() -> Callable[[Any], str]:
+    """Give the writer of compact JSON: the one behind `json.dumps`, made once instead of for each call."""
+    encoder: Any = json.encoder
+    if encoder.c_make_encoder is None:  # pragma: no cover  # a Python without its C modules
+        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    texts = encoder.encode_basestring
+    parts = encoder.c_make_encoder(None, None, texts, None, ":", ",", False, False, False)
+    return lambda data: "".join(parts(data, 0))
+
+
+_compact = _compact_writer()
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+
+
+def _texts(values: Iterable[Any]) -> str:
+    return f"[{','.join([_text(value) for value in values])}]"
+
+
+# The JSON of the types that are written most; of any other it is that of what its writer gives.
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "str": _quoted,
+    "str | None": _quoted,
+    "StopReason": _quoted,
+    "datetime": lambda value: f'"{_write_time(value)}"',
+    "tuple[MessageContent, ...]": _texts,
+    "tuple[AssistantContent, ...]": _texts,
+    "LlmUsage | None": _text,
 }

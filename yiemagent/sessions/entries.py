@@ -121,7 +121,7 @@ def encode_message(
         InvalidJson: where something in it is nested too deeply to be written.
     """
     parent = "null" if parent_id is None else parent_id
-    written = _line(codec.to_json(message))
+    written = codec.dumps(message)
     return (
         f'{{"id":{entry_id},"parent":{parent},"time":"{time.isoformat()}",'
         f'"type":"message","message":{written}}}'

@@ -247,7 +247,9 @@ class Session:
 
     def add_message(self, message: AgentMessage) -> int:
         """Write a message at the leaf and give its entry's id; see `append`."""
-        return self.append(MessageBody(message))
+        with self._held():
+            self._check_free("write entries")
+            return self._log.write(MessageBody(message))
 
     def add_custom(self, custom_type: str, data: Any = None) -> int:
         """Write what an application wants to keep at the leaf, and give its entry's id; no model sees it."""
