@@ -216,6 +216,12 @@ class McpClient(ServerFeatures):
             return {"jsonrpc": "2.0", "error": told}
         return {"jsonrpc": "2.0", "result": result}
 
+    def may_run_beside_others(self, definition: Mapping[str, Any]) -> bool:
+        """Whether an agent may call this tool while others run: it says that it only reads, or the user allows it."""
+        hints = definition.get("annotations")
+        only_reads = isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
+        return only_reads or self._max_concurrency != 1
+
     def ping(
         self, *, signal: AbortSignal | None = None, timeout_s: float | None = LIMIT_OF_CLIENT
     ) -> None:
