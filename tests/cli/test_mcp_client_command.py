@@ -145,6 +145,22 @@ def test_an_agent_asks_with_the_tools_of_a_server(server, capsys, monkeypatch):
     assert second.json["messages"][-1]["content"] == "5"
 
 
+def test_tools_of_several_servers_are_kept_apart(server, tmp_path, monkeypatch):
+    """With two servers each tool's name begins with its server's."""
+    command, *args = shlex.split(server)
+    entry = {"command": command, "args": args}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": entry, "two": entry}}))
+    with ScriptedServer(completion({"content": "Hi."})) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        words = ["--model", "openai:m", "--no-stream", "--no-builtin-tools"]
+        assert main(["ask", *words, "--mcp", "one", "--mcp", "two", "hi"]) == 0
+        [asked] = model.requests
+    names = {tool["function"]["name"] for tool in asked.json["tools"]}
+
+    assert {"one__add_up", "two__add_up"} <= names
+
+
 def test_a_server_that_cant_be_used_ends_the_question(capsys, monkeypatch):
     """Where a server of tools is missing, no model is asked."""
     monkeypatch.setenv("OPENAI_API_KEY", "k")

@@ -26,7 +26,6 @@ from yiemagent.mcp.server import McpServer
 from yiemagent.providers import create, local, local_models
 from yiemagent.providers.http_provider import HttpProvider
 from yiemagent.registry import ToolStore
-from yiemagent.remote_tools import fetch_tools
 from yiemagent.sessions import Session
 from yiemagent.sessions.places import SUFFIXES
 
@@ -182,15 +181,14 @@ def _mcp_tools(options: argparse.Namespace) -> MoreTools:
 
     @contextlib.contextmanager
     def more(store: ToolStore) -> Iterator[None]:
+        from yiemagent.mcp.connecting import connect  # what is not used is not loaded
+
         with contextlib.ExitStack() as stack:
             for named in options.mcp:
                 client = stack.enter_context(_open_server(named, options.mcp_config))
-                for tool in fetch_tools(client):
-                    if (
-                        tool.name in store
-                    ):  # what was asked for by name comes before what is built in
-                        store.remove(tool.name)
-                    store.register(tool)
+                # One server's tools keep their short names; those of several are kept apart.
+                client.prefix = client.name if len(options.mcp) > 1 else ""
+                stack.callback(connect(store, client).disconnect)
             yield
 
     return more
