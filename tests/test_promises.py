@@ -12,6 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROMISES = ROOT / "docs" / "promises.md"
 PROVIDERS = ROOT / "docs" / "providers" / "README.md"
+MCP = ROOT / "docs" / "mcp" / "README.md"
 CELLS = "tests/providers/test_what_works.py"
 
 
@@ -86,6 +87,17 @@ def test_every_cell_of_the_providers_table_ran(ran_tests):
     assert len(columns) >= 12 and len(tests) >= 15
     assert [name for name in tests if not exists(f"{CELLS}::{name}")] == []
     assert not cells - ran, "\n".join(sorted(cells - ran))
+
+
+def test_every_feature_of_mcp_names_its_tests(ran_tests):
+    """Each row of the table of MCP names tests that exist, and in a run of the whole suite they ran."""
+    features = rows(MCP.read_text(encoding="utf-8"))
+    named = {node_id for _, ids in features for node_id in ids}
+
+    assert len(features) >= 20
+    assert [text for text, ids in features if not ids] == []
+    assert [node_id for node_id in sorted(named) if not exists(node_id)] == []
+    assert not (named - ran_tests.node_ids if ran_tests.whole_suite else set())
 
 
 @pytest.mark.parametrize(
