@@ -130,11 +130,11 @@ LIBRARIES = {
     "xllamacpp": {"providers"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
-    "nats": {"cluster", "mcp"},
+    "nats": {"cluster"},
     "opentelemetry": {"trace"},
 }
 # asyncio, only where a transport's library offers nothing else.
-ASYNC_ROOMS = {"cluster", "mcp.nats"}
+ASYNC_ROOMS = {"cluster"}
 # The ports through which the core reaches a wing at run time, and the packages that hand names on.
 PORTS = {"llm", "batch", "__init__", "providers.__init__", "testing.__init__", "mcp.__init__"}
 # The wings that the core reaches through them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import pathlib
 import shlex
@@ -10,6 +12,8 @@ import sys
 import pytest
 
 from yiemagent.cli.main import main
+from yiemagent.cli.mcp_client import call_command, list_command
+from yiemagent.cli.terminal import Terminal
 from yiemagent.testing import ScriptedServer, json_answer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -120,6 +124,56 @@ def test_a_server_that_ends_is_told_with_its_last_words(capsys):
     told = capsys.readouterr().err
 
     assert "exit code 3" in told and "no key" in told
+
+
+class Prepared:
+    """A server whose one tool gives a prepared result."""
+
+    def __init__(self, result):
+        self.result = result
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def list_tools(self):
+        return [{"name": "it", "annotations": {"title": "The  tool"}}]
+
+    def call_tool(self, name, arguments=None):
+        return self.result
+
+
+@pytest.mark.parametrize(
+    "result, shown",
+    [
+        ({"content": [{"type": "image", "data": "QUJD", "mimeType": "image/png"}]}, ["image/png"]),
+        ({"content": [], "structuredContent": {"sum": 5}}, ['"sum": 5']),
+        ({"structuredContent": [5]}, ["5"]),
+        ({"content": ["odd", {"type": "text", "text": "a\n"}]}, ["a"]),
+        ({"content": None}, []),
+    ],
+)
+def test_results_of_every_kind_are_shown(result, shown):
+    """Text as it is, other blocks as JSON without their data, and what is structured where there is nothing else."""
+    out = io.StringIO()
+    options = argparse.Namespace(server="s", mcp_config=None, tool="it", arguments=[], json=False)
+    code = call_command(
+        options, Terminal(out, io.StringIO()), lambda named, config: Prepared(result)
+    )
+
+    assert code == 0
+    assert all(text in out.getvalue() for text in shown) and "QUJD" not in out.getvalue()
+
+
+def test_a_title_may_stand_in_the_annotations():
+    """A tool without a title of its own has that of its annotations, and may have no description."""
+    out = io.StringIO()
+    options = argparse.Namespace(server="s", mcp_config=None, json=False)
+    list_command(options, Terminal(out, io.StringIO()), lambda named, config: Prepared({}))
+
+    assert out.getvalue().split() == ["it", "The", "tool"]
 
 
 def completion(message):
