@@ -130,6 +130,8 @@ def test_the_line_is_shown_with_a_mark():
         ("if a:\n    b\n# end", ["    if a:", "        b", "    # end"]),
         ("x\r\ny\rz", ["    x", "    y", "    z"]),
         ("\ufeffreturn 1", ["    return 1"]),
+        ("if a:\n  \\\n  \\\n    b\nc", ["    if a:", "", "", "        b", "    c"]),
+        ("a + \\\n \\\n  b", ["    a + \\", "     \\", "      b"]),
         ("x = 1\x0c\n\x0cy", ["    x = 1", "    y"]),
     ],
 )

@@ -315,6 +315,19 @@ def test_the_tool_is_what_was_described(load):
     assert json.dumps(tool.input_schema) == json.dumps(schema)
 
 
+def test_code_that_cannot_be_placed_is_refused():
+    """A backslash at the margin of a block is followed from Python 3.12 on; before, it is refused with the reason."""
+    code = "if args:\n\\\n    x = 1\nreturn 1"
+    told = ""
+    try:
+        written(code)
+    except ToolError as error:
+        told = str(error)
+
+    refused = "- execute_code can't be indented; begin no line with a backslash"
+    assert told == (refused if sys.version_info < (3, 12) else "")
+
+
 # -- what the code may use --------------------------------------------------------------------------------------------
 
 

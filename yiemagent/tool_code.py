@@ -353,8 +353,10 @@ def _placed(line: str, number: int, rows: Sequence[str], layout: _Layout, *, dow
     if number in layout.comments:
         return INDENT * (_comment_depth(number, rows, layout) + 1 - down) + bare
     head = layout.heads.get(number)
-    if head is None:
-        return bare
+    if (
+        head is None
+    ):  # nothing, or a backslash before a statement, which would put that at its own column
+        return ""
     before = _white(rows[head - 1])
     rest = line[len(before) :] if line.startswith(before) else bare
     return INDENT * (layout.depths[head] + 1 - down) + rest

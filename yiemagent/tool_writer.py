@@ -153,6 +153,7 @@ class _Writer:
 
     def written(self) -> ToolText:
         text = self._text()
+        self._compare(text)
         undefined = self._undefined(text)
         self.own = {name: Import("yiemagent", name) for name in undefined if name in OFFERED}
         if self.own:
@@ -160,7 +161,6 @@ class _Writer:
         problems = [self._is_undefined(name) for name in sorted(undefined - OFFERED)]
         if problems:
             raise ToolError("\n".join(f"- {problem}" for problem in problems))
-        self._compare(text)
         kept = self._imports()
         needed = [(one.module, f"imports, {one.statement()!r}") for one in kept]
         needed += [
@@ -280,15 +280,19 @@ class _Writer:
 
     def _compare(self, text: str) -> None:
         """Make sure that the code in the file says what the model's says, to the last literal."""
-        functions = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+        try:
+            top = ast.parse(text).body
+        except (
+            SyntaxError
+        ):  # a backslash before an indented statement, which Python's own tokenizer doesn't follow
+            top = []
+        functions = {node.name: node.body for node in top if isinstance(node, ast.FunctionDef)}
         for body in self.bodies:
             begin = self.starts[body.piece]
-            inside = [n for n in functions[_FUNCTIONS[body.piece]].body if n.lineno >= begin]
+            inside = [n for n in functions.get(_FUNCTIONS[body.piece], ()) if n.lineno >= begin]
             inside = inside[: len(body.statements)]  # without a return that was added
             if [ast.dump(n) for n in inside] != [ast.dump(n) for n in body.statements]:
-                raise ToolError(
-                    f"- {body.piece} would change on its way into a file; indent it by four"
-                )
+                raise ToolError(f"- {body.piece} can't be indented; begin no line with a backslash")
 
 
 # What is given where the code ends without saying so.
