@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.support.mcp_wire import stateless
 from tests.support.nats_server import MiniNats
 from yiemagent.abort import AbortSignal
 from yiemagent.agent import YiemAgent
@@ -622,6 +623,28 @@ def test_a_serving_that_ends_aborts_what_is_left(nats):
         tools.release.set()
 
         assert tools.ended.get(timeout=10) == "aborted"
+
+
+def test_who_listens_and_goes_is_given_up(nats):
+    """A subscription whose client is gone ends with the first change that nobody takes."""
+    tools = Tools()
+    asked = json.dumps(
+        stateless("l-1", "subscriptions/listen", notifications={"toolsListChanged": True})
+    )
+    came = SimpleQueue()
+    with McpServer(tools.store) as server, NatsClient(nats.url) as plain:
+        serving = NatsServing(server, nats.url, SUBJECT)
+        inbox = plain.subscribe("my.inbox", came.put)
+        plain.publish(SUBJECT, asked.encode(), reply="my.inbox")
+        acknowledged = json.loads(came.get(timeout=10).data)
+        inbox.close()
+        plain.flush()
+        tools.store.remove("count")
+        begun = time.monotonic()
+        serving.close(30)  # waits for what is under way
+
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert time.monotonic() - begun < 15
 
 
 def test_serving_needs_a_nats_server():

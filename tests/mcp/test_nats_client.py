@@ -26,6 +26,9 @@ from yiemagent.mcp.nats_client import (
     NoResponders,
     PayloadTooLarge,
 )
+from yiemagent.mcp.nats_dial import NatsDialer, NatsLogin, parse_address
+from yiemagent.mcp.nats_link import NatsFrame, NatsLink
+from yiemagent.mcp.nats_wire import publish_frame
 
 
 @pytest.fixture
@@ -408,6 +411,45 @@ def test_a_server_that_talks_nonsense_is_left(server, client):
         error = came.get(timeout=5)
 
     assert "no NATS server" in str(error)
+
+
+class Faulty:
+    """A user of a link that raises where it must not."""
+
+    is_listening = False
+
+    def __init__(self):
+        self.told = SimpleQueue()
+
+    def greeting(self):
+        return b"SUB a 1\r\n"
+
+    def deliver(self, message):
+        raise RuntimeError("a fault")
+
+    def refused(self, reason):
+        self.told.put(reason)
+
+    def broke(self, text):
+        self.told.put(text)
+
+    def failed(self, frame, error):
+        self.told.put(error)
+
+
+def test_a_fault_in_the_link_ends_what_waits(server, caplog):
+    """A fault on the link's thread is logged and ends the connection; nobody waits for ever."""
+    user = Faulty()
+    dialer = NatsDialer(NatsLogin(), tls=None, name="t", timeout_s=5)
+    link = NatsLink(
+        user, dialer, [parse_address(server.url)], reconnect_wait_s=1, ping_interval_s=30
+    )
+    link.send(NatsFrame(publish_frame("a", b"hi"), 2))
+    told = user.told.get(timeout=10)
+    link.close()
+
+    assert "a fault of ours" in told
+    assert "RuntimeError" in caplog.text
 
 
 # -- letting in -------------------------------------------------------------------------------------------------------
