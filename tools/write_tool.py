@@ -145,7 +145,7 @@ def get_tool(
         input_schema=INPUT_SCHEMA,
         execute=functools.partial(execute_tool, place=place),
         prepare_arguments=prepare_arguments,
-        timeout_s=300.0,
+        timeout_s=300.0 if approve is None else None,  # a person may take hours
         annotations={"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False},
     )
 

@@ -254,6 +254,7 @@ def test_whoever_approves_is_shown_the_file_that_passed(folder):
     ((name, text, files),) = shown
 
     assert name == "shout"
+    assert (tool.timeout_s, write_tool.get_tool().timeout_s) == (None, 300)
     assert (folder / "shout.py").read_text().startswith(text)
     assert files == ["write_tool.py"]
     assert history(folder, "shout")[0].approval == "Ann"

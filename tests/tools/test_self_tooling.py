@@ -1,0 +1,106 @@
+"""An agent that makes the tool it lacks, in two processes with a pause for approval between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import write_tool
+from yiemagent.tool_versions import history
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAM = """
+import json, sys
+from yiemagent import ToolStore, YiemAgent, ask, resume_agent, take_response
+from yiemagent.approval import allow, ask_later, decided
+from yiemagent.sessions import Session, take_up_paused, waiting_for_approval
+from yiemagent.testing import ScriptedModel, call
+
+part = sys.argv[1]
+store = ToolStore()
+store.watch("tools")
+tool = {
+    "name": "shout",
+    "label": "Shout",
+    "description": "Say a text loudly.",
+    "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    "execute_code": "return args['text'].upper()",
+    "example_arguments": {"text": "trial"},
+}
+rules = allow("list_tools", "shout") | ask_later("write_tool")
+if part == "first":
+    script = [call("list_tools"), call("write_tool", tool)]
+else:
+    script = [call("shout", {"text": "hello"}), "It says HELLO."]
+with Session.open("talk.jsonl", create=True) as session:
+    if part == "first":
+        with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
+            answer = ask(agent, "Shout hello.", timeout_s=50)
+    else:
+        decisions = {waiting.id: part == "approved" for waiting in take_up_paused(session)}
+        if part != "approved":
+            script = ["I may not."]
+        rules = decided(decisions) | rules
+        with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
+            resume_agent(agent)
+            answer = take_response(agent, 50)
+    results = [m.text for m in agent.messages if m.role == "toolResult"]
+    waiting = [w.name for w in waiting_for_approval(session)]
+print(json.dumps({"answer": answer.text, "results": results, "waiting": waiting, "tools": list(store.snapshot())}))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a part of the program in a process of its own, and give what it says of itself."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(write_tool.__file__, tmp_path / "tools")
+
+    def run(part):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", PROGRAM, part],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.time_limit(120)
+def test_the_tool_is_made_after_the_pause(run, tmp_path):
+    """The first process ends with the call waiting; the second is told yes, writes the tool, calls it and answers."""
+    first = run("first")
+    files = sorted(path.name for path in (tmp_path / "tools").iterdir())
+    second = run("approved")
+
+    assert first["answer"] == "Waiting for approval: write_tool."
+    assert first["waiting"] == ["write_tool"]
+    assert files == ["write_tool.py"]
+    assert second["answer"] == "It says HELLO."
+    assert second["results"][-1] == "HELLO"
+    assert second["waiting"] == []
+    assert "shout" in second["tools"]
+    assert history(tmp_path / "tools", "shout")[0].author == "model"
+
+
+@pytest.mark.time_limit(120)
+def test_no_tool_is_made_where_the_answer_is_no(run, tmp_path):
+    """Told no, the second process writes nothing, and the model is told why."""
+    run("first")
+    second = run("refused")
+
+    assert second["answer"] == "I may not."
+    assert second["waiting"] == []
+    assert sorted(path.name for path in (tmp_path / "tools").iterdir()) == ["write_tool.py"]
