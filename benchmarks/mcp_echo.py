@@ -6,6 +6,7 @@ It speaks the handshake era, which every client knows, and costs so little that 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,18 +24,19 @@ _writing = threading.Lock()
 
 
 def answer(number, result, kind="result"):
+    line = json.dumps({"jsonrpc": "2.0", "id": number, kind: result}) + "\n"
     with _writing:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": number, kind: result}) + "\n")
-        sys.stdout.flush()
+        os.write(1, line.encode())
 
 
-def called(number, text, wait_s):
-    time.sleep(wait_s)
+def called(number, text, wait_s=0):
+    if wait_s:
+        time.sleep(wait_s)
     answer(number, {"content": [{"type": "text", "text": text}]})
 
 
 def main():
-    for line in sys.stdin:
+    while line := sys.stdin.buffer.readline():
         message = json.loads(line)
         number, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
@@ -49,7 +51,7 @@ def main():
                     arguments = (number, text, 1.0)
                     threading.Thread(target=called, args=arguments, daemon=True).start()
                 else:
-                    called(number, text, 0)
+                    called(number, text)
             case _ if number is not None:
                 answer(number, {"code": -32601, "message": "unknown"}, "error")
 
