@@ -17,6 +17,7 @@ import threading
 HOW = set(sys.argv[1:])
 LOCK = threading.Lock()
 TOLD: list = []
+LISTED: list = []
 PAUSE = threading.Event()
 
 TOOLS = [
@@ -101,6 +102,12 @@ def close_output(_number, _words):
     PAUSE.wait(60)
 
 
+def close_input(number, words):
+    os.close(0)
+    text(number, words)
+    PAUSE.wait(60)
+
+
 def flood_stderr(number, words):
     for _ in range(200):
         sys.stderr.write("x" * 10_240 + "\n")
@@ -143,6 +150,7 @@ ANSWERS = {
     "half_line": half_line,
     "no_newline": no_newline,
     "close_output": close_output,
+    "close_input": close_input,
     "flood_stderr": flood_stderr,
     "flood_notes": flood_notes,
     "pretty": pretty,
@@ -187,9 +195,9 @@ def list_tools(number, params):
     elif "empty_cursor" in HOW:
         result(number, {"tools": page, "nextCursor": "" if cursor is None else None})
     elif "lost_cursor" in HOW:
-        TOLD.append(cursor)
         if cursor is None:
-            again = len(TOLD) > 1
+            LISTED.append(number)
+            again = len(LISTED) > 1
             result(number, {"tools": page, **({} if again else {"nextCursor": "gone"})})
         else:
             error(number, -32602, "invalid cursor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -472,6 +473,67 @@ def test_the_next_call_starts_the_server_again(make):
     assert "not known" in str(caught.value)
     assert first != second
     assert changed.wait(5)
+
+
+def test_a_server_that_ended_between_two_calls_is_started_again(make):
+    """Nobody was asked anything, so nothing is lost."""
+    client = make()
+    first = said(client.call_tool("pid"))
+    pipe = client._link.current[0].pipe
+    pipe._process.signal_group(9)
+    assert pipe._closed.wait(10)
+
+    assert client.server is None
+    assert said(client.call_tool("pid")) != first
+
+
+def test_a_server_that_takes_nothing_any_more_is_ended(make):
+    """Its input closed, it can't be asked; the call that finds out is sent to another one, since it never left."""
+    client = make("close_input")
+    assert echo(client) == "echo x"
+
+    assert said(client.call_tool("pid"))
+    assert len(client._link._ends) == 1
+
+
+def test_who_waits_for_another_to_connect_may_leave():
+    """By its own signal and its own limit; the connection goes on being opened."""
+    server, signal, told = Noticed("silent_probe"), AbortSignal(), SimpleQueue()
+    with McpClient(server, probe_timeout_s=1.5) as client:
+        opening = threading.Thread(target=lambda: told.put(client.connect(timeout_s=20)))
+        opening.start()
+        assert server.started.wait(10)
+        with pytest.raises(McpTimeout):
+            client.connect(timeout_s=0.1)
+        signal.abort()
+        with pytest.raises(AbortedError):
+            client.connect(signal=signal)
+        opening.join()
+
+        assert told.get().version == "2025-11-25"
+
+
+def test_who_waits_opens_the_connection_itself_where_the_first_left():
+    """An abort is the first one's own affair."""
+    server, signal, told = Noticed("silent_probe"), AbortSignal(), SimpleQueue()
+
+    def give_up():
+        with contextlib.suppress(AbortedError):
+            client.connect(signal=signal)
+
+    with McpClient(server, probe_timeout_s=0.5) as client:
+        threads = [
+            threading.Thread(target=give_up),
+            threading.Thread(target=lambda: told.put(client.connect())),
+        ]
+        threads[0].start()
+        assert server.started.wait(10)
+        threads[1].start()
+        signal.abort()
+        for thread in threads:
+            thread.join()
+
+        assert told.get().version == "2025-11-25"
 
 
 def test_a_server_that_keeps_ending_is_left_alone(make):

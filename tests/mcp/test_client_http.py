@@ -290,6 +290,24 @@ def test_a_kept_connection_that_was_closed_costs_no_call_twice(serve):
     assert said(client.call_tool("safe")) == "ok"
 
 
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_a_message_above_the_limit_fails_its_call_alone(serve, as_stream):
+    """The limit is the user's, and the next call goes well."""
+    value = {"content": [{"type": "text", "text": "x" * 100_000}]}
+
+    def call(message):
+        if message["params"]["name"] == "safe":
+            return None
+        large = result(message, value)
+        return stream(event(large)) if as_stream else large
+
+    client, _ = serve("modern", {"tools/call": call}, http={"max_message_bytes": 50_000})
+    with pytest.raises(McpProtocolError, match="larger than"):
+        client.call_tool("echo")
+
+    assert said(client.call_tool("safe")) == "ok"
+
+
 def test_a_server_that_is_not_there_is_told_of():
     """No call can have had an effect."""
     with FakeMcp() as server:
@@ -482,6 +500,22 @@ def test_a_session_that_is_lost_again_is_an_error(serve):
     assert server.methods().count("tools/call") == 2
 
 
+def test_a_server_that_changed_its_era_is_found_out_again(serve):
+    """What was remembered of it holds until it doesn't."""
+    client, server = serve("legacy")
+    client.call_tool("echo")
+    server.era = "modern"
+    answers = [NOT_FOUND]
+    server.answers["tools/call"] = lambda m: answers.pop() if answers else None
+    server.answers["initialize"] = lambda m: json_answer(
+        {"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "unknown method"}},
+        then="keep",
+    )
+
+    assert said(client.call_tool("echo")) == "ok"
+    assert client.server.is_stateless
+
+
 def test_a_bad_request_is_no_lost_session(serve):
     """A 400 that says nothing of sessions is the call's own error."""
     client, server = serve(
@@ -573,6 +607,22 @@ def test_a_stream_that_broke_is_resumed_again_and_again(serve):
     assert ids == [1, 2, 3, 4]
 
 
+def test_a_server_that_is_away_for_a_moment_is_asked_again(serve):
+    """The stream is resumed when it is back."""
+    asked, answers = [], [HttpAnswer(status=None), HttpAnswer(status=None, then="reset")]
+
+    def call(message):
+        asked.append(message)
+        return stream(event(None, "e1", retry=1))
+
+    def get(request):
+        return answers.pop() if answers else stream(event(result(asked[0]), "e2"))
+
+    client, _ = serve("legacy", {"tools/call": call, "GET": get})
+
+    assert said(client.call_tool("echo")) == "ok"
+
+
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown(serve, status):
     """The server keeps no events, so nobody knows."""
@@ -649,6 +699,24 @@ def test_without_a_need_no_stream_is_opened(serve):
     client.call_tool("echo")
 
     assert {request.method for request in server.requests} == {"POST"}
+
+
+def test_a_question_that_cannot_be_read_is_answered_with_an_error(serve):
+    """As on every transport; and that the server refuses the answer is its own affair."""
+    answered = threading.Event()
+
+    def call(message):
+        question = {"jsonrpc": "2.0", "id": 5, "method": "roots/list", "params": [1]}
+        return stream(event(question), answered, event(result(message)))
+
+    def take(message):
+        answered.set()
+        return HttpAnswer(status=400, then="keep")
+
+    client, server = serve("legacy", {"tools/call": call, "answer": take})
+
+    assert said(client.call_tool("echo")) == "ok"
+    assert server.wait_for_post("answer")["error"]["code"] == -32600
 
 
 def test_changes_come_over_the_servers_own_stream(serve):
@@ -742,6 +810,47 @@ def test_resources_are_subscribed_to(serve):
     assert told.get(timeout=5) == "a:b/part"
     wanted = server.wait_for_post("subscriptions/listen")["params"]["notifications"]
     assert wanted == {"resourceSubscriptions": ["a:b"]}
+
+
+def test_what_is_listened_to_may_change(serve):
+    """The request is made anew with the other wishes, and not at all without any."""
+    filters, capabilities = SimpleQueue(), {"resources": {"listChanged": True}, "prompts": {}}
+
+    def listen(message):
+        filters.put(message["params"]["notifications"])
+        return stream(event(note("subscriptions/acknowledged")), then="hang")
+
+    client, server = serve(
+        "modern", {"subscriptions/listen": listen}, server={"capabilities": capabilities}
+    )
+    end = client.on_list_changed("resources", print)
+    client.on_list_changed("prompts", print)
+    client.connect()
+    assert filters.get(timeout=5) == {"resourcesListChanged": True}
+    end_subscription = client.subscribe_resource("a:b", print)
+    assert filters.get(timeout=5) == {
+        "resourcesListChanged": True,
+        "resourceSubscriptions": ["a:b"],
+    }
+    end()
+    end_subscription()
+    server.wait_until_idle()
+    client.subscribe_resource("c:d", print)
+    assert filters.get(timeout=5) == {"resourceSubscriptions": ["c:d"]}
+
+
+def test_listening_is_tried_again_after_an_error(serve):
+    """A server that can't just now may later."""
+    answers = [
+        json_answer({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "busy"}})
+    ]
+    client, server = serve(
+        "modern", {"subscriptions/listen": lambda m: answers.pop() if answers else SILENT}
+    )
+    client.on_tools_changed(print)
+    client.connect()
+
+    assert server.wait_for_post("subscriptions/listen", 2)
 
 
 def test_a_subscription_that_is_refused_is_none(serve):
@@ -941,6 +1050,29 @@ def test_what_is_no_address_is_refused(url):
     """The mistake is told where it is made, and the address is not shown."""
     with pytest.raises(ConfigurationError, match="http"):
         HttpServer(url)
+
+
+def test_an_address_alone_is_enough():
+    """A text that begins like one is an address."""
+    with FakeMcp("modern") as server, McpClient(server.address) as client:
+        assert client.name == "127.0.0.1"
+        assert said(client.call_tool("echo")) == "ok"
+
+
+def test_where_every_transport_is_refused_the_first_refusal_is_told(serve):
+    """Nobody cares for what an older transport said."""
+    for transport in ("auto", "http"):
+        client, _ = serve(
+            "legacy",
+            {
+                "server/discover": lambda m: HttpAnswer("wrong page", status=404),
+                "initialize": lambda m: HttpAnswer("wrong page", status=404),
+                "GET": lambda request: HttpAnswer("no stream", status=404),
+            },
+            http={"transport": transport},
+        )
+        with pytest.raises(McpTransportError, match="404: wrong page"):
+            client.connect()
 
 
 def test_a_transport_that_is_none_is_refused():

@@ -24,7 +24,14 @@ from yiemagent.mcp.client_headers import request_headers
 from yiemagent.mcp.client_protocol import ClientProtocol, event_of
 from yiemagent.mcp.connection import Asked, encode
 from yiemagent.mcp.desk import Desk
-from yiemagent.mcp.http_reading import Answer, Reading, content_type, refusal, rpc_error
+from yiemagent.mcp.http_reading import (
+    MAX_BODY_BYTES,
+    Answer,
+    Reading,
+    content_type,
+    refusal,
+    rpc_error,
+)
 from yiemagent.mcp.jsonrpc import Incoming, Malformed, Notification, Request
 from yiemagent.mcp.link import SessionLost
 from yiemagent.mcp.poster import Limits, Poster
@@ -53,9 +60,18 @@ class HttpConnection:
         protocol: the words of the connection.
         desk: takes what the server says unasked.
         name: of the server, for threads.
+        max_bytes: a larger message is an error.
     """
 
-    def __init__(self, poster: Poster, protocol: ClientProtocol, desk: Desk, name: str) -> None:
+    def __init__(
+        self,
+        poster: Poster,
+        protocol: ClientProtocol,
+        desk: Desk,
+        name: str,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._max_bytes = max_bytes
         self._poster = poster
         self._protocol = protocol
         self._desk = desk
@@ -136,7 +152,7 @@ class HttpConnection:
 
     def _converse(self, asked: Asked, body: bytes, call: Call, limits: Limits) -> Answer:
         headers = {**self._headers(asked), "Content-Type": "application/json"}
-        reading = Reading(asked.number, call, self._aside, limits.extend)
+        reading = Reading(asked.number, call, self._aside, limits.extend, self._max_bytes)
         response = self._poster.send(
             "POST", headers, limits.signal, body=body, resend=asked.may_repeat
         )
@@ -247,7 +263,7 @@ class HttpConnection:
             remove()
 
     def _stream(self, signal: AbortSignal, opened: threading.Event) -> None:
-        reading, fruitless = Reading(None, None, self._aside), 0
+        reading, fruitless = Reading(None, None, self._aside, max_bytes=self._max_bytes), 0
         try:
             while not signal.aborted:
                 before = reading.count

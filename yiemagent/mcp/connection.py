@@ -198,7 +198,7 @@ class DuplexConnection:
         try:
             return call.wait()
         except McpTransportError as error:
-            raise McpTransportError(str(error), outcome_unknown=frame.is_sent) from error
+            raise type(error)(str(error), frame.is_sent, error.status) from error
         except McpProtocolError:
             raise
         except BaseException as error:  # an abort, a limit or the keyboard: nobody waits any more

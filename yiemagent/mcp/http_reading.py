@@ -22,7 +22,7 @@ from yiemagent.mcp.link import Refused
 from yiemagent.net.http import HttpResponse
 from yiemagent.net.sse import SseEvent, SseParser
 
-__all__ = ["Answer", "Reading", "content_type", "refusal", "rpc_error"]
+__all__ = ["MAX_BODY_BYTES", "Answer", "Reading", "content_type", "refusal", "rpc_error"]
 
 logger = logging.getLogger("yiemagent.mcp.http_reading")
 
@@ -48,6 +48,7 @@ class Reading:
         call: is told of progress; None where nobody waits.
         aside: takes every message that is neither answer nor progress of this request.
         progressed: called after each word of progress.
+        max_bytes: a larger message is an error.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Reading:
         call: Call | None,
         aside: Aside,
         progressed: Callable[[], object] = lambda: None,
+        max_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self.last_id = ""
         """The id of the last event; a stream is resumed with it."""
@@ -67,6 +69,7 @@ class Reading:
         self._call = call
         self._aside = aside
         self._progressed = progressed
+        self._max_bytes = max_bytes
         self._suspicion = ""
 
     def json(self, response: HttpResponse) -> Answer:
@@ -78,8 +81,10 @@ class Reading:
             McpTransportError: the connection broke.
         """
         try:
-            body = response.read(MAX_BODY_BYTES)
+            body = response.read(self._max_bytes)
         except HttpError as error:
+            if "larger than" in str(error):
+                raise McpProtocolError(str(error)) from error
             raise McpTransportError(str(error), outcome_unknown=True) from error
         found = self._among(jsonrpc.parse(body))
         if found is None:
@@ -94,7 +99,7 @@ class Reading:
             McpProtocolError: an event can't be read and must have been the answer, or is too large.
             AbortedError: the request's signal was set.
         """
-        parser = SseParser(MAX_BODY_BYTES)
+        parser = SseParser(self._max_bytes)
         try:
             for data in response.iter_bytes():
                 found = self._events(parser.feed(data))

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from yiemagent.errors import ConfigurationError
 from yiemagent.mcp.client_http import HttpConnection
 from yiemagent.mcp.connection import Connection, DuplexConnection
+from yiemagent.mcp.http_reading import MAX_BODY_BYTES
 from yiemagent.mcp.legacy_sse import LegacySsePipe
 from yiemagent.mcp.poster import Headers, OnUnauthorized, Poster
 
@@ -28,6 +29,7 @@ class HttpServer:
         on_unauthorized: is told what an answer of 401 wants (`WWW-Authenticate`) and gives whether to ask again, once,
             with the headers that there are by then.
         connect_timeout_s: limit for each connection; None: none.
+        max_message_bytes: a larger message of the server's fails the call that it answers.
 
     Raises:
         ConfigurationError: the address is none.
@@ -41,6 +43,7 @@ class HttpServer:
         transport: Literal["auto", "http", "sse"] = "auto",
         on_unauthorized: OnUnauthorized | None = None,
         connect_timeout_s: float | None = 10.0,
+        max_message_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -57,6 +60,7 @@ class HttpServer:
         self._headers = headers
         self._on_unauthorized = on_unauthorized
         self._connect_timeout_s = connect_timeout_s
+        self._max_message_bytes = max_message_bytes
 
     def dial(self, way: str, protocol: ClientProtocol, desk: Desk) -> Connection:
         """Make a connection; nothing is sent yet over Streamable HTTP. See `link.Dialer`."""
@@ -68,7 +72,7 @@ class HttpServer:
             connect_timeout_s=self._connect_timeout_s,
         )
         if way == "http":
-            return HttpConnection(poster, protocol, desk, self.name)
+            return HttpConnection(poster, protocol, desk, self.name, self._max_message_bytes)
         return DuplexConnection(
             lambda receive, ended: LegacySsePipe(poster, self.name, receive, ended), desk
         )

@@ -215,17 +215,18 @@ class Link:
     def _open(self, opening: _Opening, call: Call) -> tuple[Connection, ClientProtocol]:
         """Try the ways and eras that are left to try."""
         ways = [self._way] if self._way is not None else list(self._dialer.ways)
-        era = self._era
+        era, refused = self._era, None
         while True:
             if ways[0] in _LEGACY_WAYS and era == "auto":
                 era = "legacy"
             try:
                 found = self._try(opening, ways[0], era, call)
-            except Refused:
+            except Refused as error:
                 ways.pop(0)
+                refused = refused or error  # of what was tried first
                 if not ways:
                     self._way = None
-                    raise
+                    raise refused from None
                 era = "legacy"
             except _EndedAtProbe as error:  # some end at a method that they don't know
                 logger.debug("the server ended when it was probed and is started again: %s", error)

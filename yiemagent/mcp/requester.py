@@ -24,6 +24,7 @@ __all__ = ["Requester"]
 
 _MAX_ROUNDS = 10
 _MAX_SENDS = 2
+_MAX_PAGES = 1000
 
 
 class Requester:
@@ -98,7 +99,7 @@ class Requester:
     def _list_all_tools(self, call: Call) -> None:
         cursors: set[str] = set()
         params: dict[str, Any] = {}
-        while True:
+        for _ in range(_MAX_PAGES):
             cursor = self.ask("tools/list", params, call).get("nextCursor")
             if not isinstance(cursor, str) or cursor in cursors:
                 return
