@@ -314,6 +314,14 @@ def test_every_kind_of_content_is_shown(block, content):
     assert call({"content": [block]}).content == (content,)
 
 
+def test_content_that_is_no_json_is_told_as_text():
+    """A callable may give anything; a circle is shown as Python shows it."""
+    circle = {"type": "odd"}
+    circle["self"] = circle
+
+    assert "odd" in call({"content": [circle]}).text
+
+
 def test_structured_content_is_kept():
     """It is in the details, and the text where there is no other."""
     both = call({"content": [{"type": "text", "text": "a"}], "structuredContent": {"n": 1}})
@@ -549,6 +557,17 @@ def test_a_server_can_be_taken_out():
     assert list(store.snapshot()) == ["local"]
     assert server.listeners == []
     assert dict(tied.names) == {}
+
+
+def test_a_tool_that_cannot_be_used_costs_no_other(caplog):
+    """A definition may be anything, such as a schema that is nested a thousand deep."""
+    schema = {}
+    for _ in range(1500):
+        schema = {"type": "object", "properties": {"x": schema}}
+    tools = fetch_tools(Server({"name": "deep", "inputSchema": schema}, *named("fine")))
+
+    assert [tool.name for tool in tools] == ["fine"]
+    assert "'deep' can't be used and is left out: RecursionError" in caplog.text
 
 
 def test_one_list_tools_asks_several_servers():

@@ -12,6 +12,7 @@ A client may say more of itself, in attributes: `prefix` goes before its tools' 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import logging
@@ -22,7 +23,14 @@ from typing import Any, Protocol, TypeAlias
 
 from yiemagent.abort import AbortSignal
 from yiemagent.arguments import ArgumentChecker
-from yiemagent.errors import ConfigurationError, InvalidArguments, ToolError, YiemAgentError
+from yiemagent.errors import (
+    ConfigurationError,
+    DuplicateTool,
+    InvalidArguments,
+    ToolError,
+    YiemAgentError,
+    error_text,
+)
 from yiemagent.registry import ToolStore, tool_lines
 from yiemagent.remote_content import RemoteToolError, json_text, remote_result
 from yiemagent.remote_names import plain_text, remote_tool_name
@@ -159,19 +167,36 @@ class RemoteTools:
             if self._remove(tool):
                 changes["removed"].append(tool.name)
         for name, told in shown:
-            before, held = self._known.get(name, (None, None))
-            if held is None or self._store.get(held.name) is not held:
-                free = remote_tool_name(name, self._prefix, self._store.snapshot())
-                tool = self._store.register(self._tool(free, *told))
-                changes["added"].append(free)
-            elif before == told:
-                continue
-            else:
-                tool = self._store.replace(held, self._tool(held.name, *told))
-                changes["changed"].append(held.name)
-            self._known[name] = (told, tool)
-            changes["blocked"] += [tool.name] if told[1] else []
+            try:
+                self._put(name, told, changes)
+            except (
+                Exception
+            ) as error:  # a definition may be anything, and one tool must not cost the others
+                logger.warning(
+                    "the tool %r can't be used and is left out: %s", name, error_text(error)
+                )
         return changes
+
+    def _put(self, name: str, told: tuple[Definition, str], changes: dict[str, list[str]]) -> None:
+        before, held = self._known.get(name, (None, None))
+        if held is None or self._store.get(held.name) is not held:
+            tool = self._register(name, told)
+            changes["added"].append(tool.name)
+        elif before == told:
+            return
+        else:
+            tool = self._store.replace(held, self._tool(held.name, *told))
+            changes["changed"].append(tool.name)
+        self._known[name] = (told, tool)
+        changes["blocked"] += [tool.name] if told[1] else []
+
+    def _register(self, name: str, told: tuple[Definition, str]) -> AgentTool:
+        while True:
+            free = remote_tool_name(name, self._prefix, self._store.snapshot())
+            with contextlib.suppress(
+                DuplicateTool
+            ):  # somebody else was quicker: another name, then
+                return self._store.register(self._tool(free, *told))
 
     def _judged(self, definition: Definition) -> tuple[Definition | None, str]:
         if self._pins is None:

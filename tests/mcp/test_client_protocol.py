@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from yiemagent.errors import McpProtocolError
@@ -259,6 +261,19 @@ def test_a_result_that_is_none_is_an_error(result):
     """No object, an unknown type, or a wish that can't be read breaks the protocol."""
     with pytest.raises(McpProtocolError):
         complete_or_input("m", result, stateless=True)
+
+
+def test_a_servers_error_survives_pickling():
+    """With the server's own words, and ours around them."""
+    error = server_error("tools/call", ErrorResponse(1, -32602, "bad", {"a": 1}))
+    again = pickle.loads(pickle.dumps(error))
+
+    assert (str(again), again.code, again.data, again.words) == (
+        str(error),
+        -32602,
+        {"a": 1},
+        "bad",
+    )
 
 
 def test_a_servers_error_keeps_its_facts():

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.support.mcp_http import FakeMcp, event, result, stream
-from yiemagent import ToolStore, YiemAgent, abort_agent, ask
+from yiemagent import ToolStore, YiemAgent, abort_agent, ask, load_tools
 from yiemagent.errors import ConfigurationError, McpTransportError
 from yiemagent.events import ToolExecUpdateEvent, ToolsChangedEvent
 from yiemagent.mcp import McpClient, connect
@@ -93,6 +93,16 @@ def test_several_servers_share_one_list_tools(make):
     _, results, _ = asked([calls(call("list_tools"))], tool_store=store)
 
     assert {"one__echo", "two__echo"} <= set(results[0].added_tool_names)
+
+
+def test_a_list_tools_that_only_lists_is_replaced(make, tmp_path):
+    """A store that has one from a folder of tool files gets one that asks the server, in its place."""
+    store = ToolStore()
+    load_tools(store, tmp_path)
+    connect(store, make(), eager=False)
+    _, results, _ = asked([calls(call("list_tools"))], tool_store=store)
+
+    assert "echo" in results[0].added_tool_names
 
 
 def test_a_server_that_ends_is_an_error_result(make):

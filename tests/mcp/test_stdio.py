@@ -223,6 +223,16 @@ def test_a_command_that_cannot_be_started_is_told_at_once(command):
         Server(command=command)
 
 
+def test_a_server_that_cannot_be_read_from_is_ended():
+    """Where the system gives no thread, nothing is left of it."""
+    before = threading.stack_size(2**46)
+    try:
+        with pytest.raises(McpTransportError, match="no thread"):
+            Server()
+    finally:
+        threading.stack_size(before)
+
+
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
