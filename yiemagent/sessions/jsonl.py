@@ -65,6 +65,7 @@ class JsonlStore:
         self._sums = array("I")  # the sum of each line
         self._header_end = _End(0, 0, 0)
         self._end = self._header_end  # replaced whole, so that an interrupt never leaves half of it
+        self._unsure = False  # whether there may be more in the file than was noted
         self._close = weakref.finalize(self, os.close, fd)
         if writable:
             disown_in_children(self)
@@ -232,6 +233,8 @@ class JsonlStore:
         """Add a line in one write; see `Store`."""
         if self._refusal:
             raise SessionError(f"{self.path} {self._refusal}")
+        if self._unsure:
+            self._take_back()
         size, before, lines = self._end
         # Written out, since every entry of a session comes through here: see `_sealed`.
         data = line[:-1].encode()
@@ -240,6 +243,7 @@ class JsonlStore:
         now = os.fstat(self._fd)
         if now.st_size != size or not now.st_nlink:
             self._changed(now)
+        self._unsure = True  # an interrupt may come between any two of the following steps
         try:
             if os.write(self._fd, data) != len(data):
                 _full()
@@ -248,6 +252,7 @@ class JsonlStore:
             self._offsets.append(size)
             self._sums.append(total)
             self._end = _End(size + len(data), total, lines + 1)
+            self._unsure = False
         except OSError as error:
             self._take_back()
             raise SessionError(f"{self.path} can't be written: {error.strerror}") from error
@@ -274,6 +279,7 @@ class JsonlStore:
             os.ftruncate(self._fd, end.size)
         except OSError as error:
             self._refusal = f"can't be written any more ({error.strerror}); open it again"
+        self._unsure = False
 
     def _flush(self) -> None:
         try:
@@ -338,6 +344,8 @@ class JsonlStore:
         if self._fd < 0:
             return
         try:
+            if self._unsure:
+                self._take_back()
             self.sync()
         finally:
             self._refusal = "is closed; open it again"

@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -56,6 +56,16 @@ def grow(tree: Tree, line: str) -> None:
         tree.add_bare(int(number), None if parent == "null" else int(parent), kind)
 
 
+class _Backlog(NamedTuple):
+    """What waits to be written, oldest first; replaced whole, so that an interrupt never leaves half of it.
+
+    `begun` is how many entries there were when the first of it began to be written; None: it was not begun.
+    """
+
+    bodies: tuple[Body, ...] = ()
+    begun: int | None = None
+
+
 class Log:
     """The entries of a session.
 
@@ -75,10 +85,10 @@ class Log:
         tree: Tree | None = None,
     ) -> None:
         self.store = store
-        self.tree = tree or Tree()
+        self._tree = tree or Tree()
         self._clock = clock
-        self._backlog: list[Body] = []
-        self._unsure = True  # whether the store may hold what the tree does not
+        self._backlog = _Backlog()
+        self._unsure = tree is None  # whether the tree may not be that of what is in the store
         self.recovering = (
             False  # whether the backlog is what closes an interrupted run, and nothing else
         )
@@ -86,15 +96,22 @@ class Log:
             self.header: Header = decode_header(store.header)
         except InvalidJson as error:
             raise SessionError(f"{store.place(-1)}: {error}") from error
-        self._catch_up()
         self.recover()
 
-    def _catch_up(self) -> None:
-        """Take into the tree what is in the store and not in it."""
-        for line in self.store.lines(len(self.tree)):
-            with self._placed(len(self.tree)):
-                grow(self.tree, line)
-        self._unsure = False
+    @property
+    def tree(self) -> Tree:
+        """Where the entries stand."""
+        if self._unsure:
+            self._read_tree()
+        return self._tree
+
+    def _read_tree(self) -> None:
+        """Make the tree of what is in the store."""
+        tree = Tree()
+        for line in self.store.lines():
+            with self._placed(len(tree)):
+                grow(tree, line)
+        self._tree, self._unsure = tree, False
 
     @contextlib.contextmanager
     def _placed(self, position: int) -> Iterator[None]:
@@ -119,8 +136,10 @@ class Log:
         Raises:
             SessionError: it is not written.
         """
-        if (self._backlog or self.recovering) and not body.is_side:
+        if not body.is_side:
             self.flush()
+        else:
+            self._settle()
         return self._write(body)
 
     def write_later(self, body: Body) -> None:
@@ -129,18 +148,9 @@ class Log:
         Raises:
             SessionError: it waits.
         """
-        if self._backlog:
-            self._backlog.append(body)
-            self.flush()
-            return
-        self.recovering = False
-        before = len(self.store)
-        try:
-            self._write(body)
-        except BaseException:  # an interrupt may come when it is written, or before
-            if len(self.store) == before:
-                self._backlog.append(body)
-            raise
+        bodies, begun = self._backlog
+        self._backlog = _Backlog((*bodies, body), begun)
+        self.flush()
 
     def flush(self) -> None:
         """Write what waits.
@@ -149,18 +159,21 @@ class Log:
             SessionError: it waits on.
         """
         self.recovering = False
-        while self._backlog:
-            before = len(self.store)
-            try:
-                self._write(self._backlog[0])
-            finally:  # an interrupt may come when it is written, or before
-                if len(self.store) > before:
-                    del self._backlog[0]
+        self._settle()
+        while self._backlog.bodies:
+            bodies = self._backlog.bodies
+            self._backlog = _Backlog(bodies, len(self.tree))
+            self._write(bodies[0])
+            self._backlog = _Backlog(bodies[1:])
+
+    def _settle(self) -> None:
+        """Find out whether what was being written when an interrupt came, or a write failed, is there."""
+        bodies, begun = self._backlog
+        if begun is not None:
+            self._backlog = _Backlog(bodies[1:] if len(self.tree) > begun else bodies)
 
     def _write(self, body: Body) -> int:
         """Write an entry and give its id."""
-        if self._unsure:
-            self._catch_up()
         tree, store = self.tree, self.store
         number, parent, now = tree.next_id, tree.leaf_id, self._clock()
         entry: Entry | None = None
@@ -173,15 +186,17 @@ class Log:
                 line = encode(entry)
         except InvalidJson as error:
             raise SessionError(f"{store.path or 'the session'}: {error}") from error
+        self._unsure = True  # an interrupt may come between any two of the following steps
         try:
             store.append(line, durable=body.type not in _PASSING)
-            if entry is None:
-                tree.add_bare(number, parent, "message")
-            else:
-                tree.add(entry)
-        except BaseException:  # an interrupt may come between the two
-            self._unsure = True
+        except SessionError:
+            self._unsure = False
             raise
+        if entry is None:
+            tree.add_bare(number, parent, "message")
+        else:
+            tree.add(entry)
+        self._unsure = False
         return number
 
     def write_compaction(self, summary: CompactionSummaryMessage, kept: int, details: Any) -> None:
@@ -200,7 +215,7 @@ class Log:
         Raises:
             SessionError: it is not written.
         """
-        if not self._backlog:
+        if not self._backlog.bodies:
             self._write(attrs.evolve(partial, after_id=self.tree.leaf_id))
 
     # -- reading --
@@ -260,6 +275,7 @@ class Log:
         Raises:
             SessionError: there is no such entry in the tree, or one can't be read.
         """
+        self._settle()
         with self._named():
             positions = self.tree.path(leaf_id)
         found = list(self.entries(positions))
@@ -271,7 +287,7 @@ class Log:
         """Give what waits as the entries that it will be."""
         found: list[Entry] = []
         parent, number = self.tree.leaf_id, self.tree.next_id
-        for body in self._backlog:
+        for body in self._backlog.bodies:
             entry = Entry(number, parent, self._clock(), body)
             found.append(self._delivered(entry))
             parent, number = number, number + 1
@@ -327,7 +343,7 @@ class Log:
 
     def recover(self, leave_open: Callable[[ToolCall], bool] = lambda _call: False) -> None:
         """Have what closes the run that was interrupted at the leaf wait to be written."""
-        self._backlog.clear()  # what closed it before is worked out anew
+        self._backlog = _Backlog()  # what closed it before is worked out anew
         positions = self.tree.partials(self.tree.leaf_id)
         partial = [
             event
@@ -335,11 +351,12 @@ class Log:
             if isinstance(entry.body, PartialBody)
             for event in entry.body.events
         ]
-        self._backlog[:] = closings(self.tail(), partial, leave_open)
+        self._backlog = _Backlog(tuple(closings(self.tail(), partial, leave_open)))
         self.recovering = True
 
     def tail(self) -> list[Entry]:
         """Give the end of the path to the leaf: from its last message that is no tool's result."""
+        self._settle()
         found: list[Entry] = []
         for position in reversed(self.tree.path(self.tree.leaf_id)):
             [entry] = self.entries([position])

@@ -65,6 +65,7 @@ class SqliteStore:
             0,
             0,
         )  # how many lines there are behind the header, and the last sum; replaced whole
+        self._unsure = False  # whether there may be more in the database than was noted
         self._close = weakref.finalize(self, _close, connection, lock)
         if lock is not None:
             disown_in_children(self)
@@ -172,15 +173,20 @@ class SqliteStore:
     def append(self, line: str, *, durable: bool = True) -> None:  # noqa: ARG002  # SQLite is told once for all lines
         """Add a line in one transaction; see `Store`."""
         self._check_file()
+        if self._unsure:
+            self._take_back()
         count, before = self._end
         total = _sum(line, before)
+        self._unsure = True  # an interrupt may come between any two of the following steps
         try:
             with _translated(self.path, "written"):
                 self._connection.execute(
                     "INSERT INTO session VALUES (?, ?, ?)", (count + 1, line, total)
                 )
             self._end = (count + 1, total)
+            self._unsure = False
         except SessionError:  # SQLite has undone it
+            self._unsure = False
             raise
         except BaseException:  # an interrupt: what nobody was told of must not be there
             self._take_back()
@@ -199,13 +205,16 @@ class SqliteStore:
             )
 
     def _take_back(self) -> None:
+        """Make the database again what it was before the write that was interrupted."""
         try:
+            self._connection.rollback()
             with self._connection:
                 self._connection.execute("BEGIN")
                 self._connection.execute("DELETE FROM session WHERE n > ?", self._end[:1])
                 self._connection.execute("UPDATE tail SET count = ?, sum = ?", self._end)
         except sqlite3.Error as error:
             self._refusal = f"can't be written any more ({error}); open it again"
+        self._unsure = False
 
     def sync(self) -> None:
         """Write through to the disk; see `Store`."""
@@ -243,6 +252,8 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the database and its lock; see `Store`."""
+        if self._unsure and not self._refusal:
+            self._take_back()
         self._refusal = "is closed; open it again"
         self._close()
 
