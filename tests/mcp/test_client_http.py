@@ -839,6 +839,19 @@ def test_what_is_listened_to_may_change(serve):
     assert filters.get(timeout=5) == {"resourceSubscriptions": ["c:d"]}
 
 
+def test_a_server_may_end_the_listening_to_it(serve):
+    """By an answer, or by cancelling the request; it is listened to again."""
+
+    def listen(message):
+        return stream(event(note("cancelled", requestId=message["id"])), then="hang")
+
+    client, server = serve("modern", {"subscriptions/listen": listen})
+    client.on_tools_changed(print)
+    client.connect()
+
+    assert server.wait_for_post("subscriptions/listen", 2)
+
+
 def test_listening_is_tried_again_after_an_error(serve):
     """A server that can't just now may later."""
     answers = [

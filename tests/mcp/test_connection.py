@@ -214,6 +214,22 @@ def test_news_goes_to_the_desk(connect):
     assert told.get(timeout=5) == ListChanged("tools")
 
 
+def test_a_server_may_end_the_listening_to_it(connect):
+    """By cancelling that request; a cancelled question of its own has an id of its own, and ends no call."""
+
+    def script(message):
+        gone = {"method": "notifications/cancelled", "params": {"requestId": message["id"]}}
+        yield {"jsonrpc": "2.0", **gone}
+        if message["method"] == "m":
+            yield answer(message)
+
+    connection = connect(script)
+    call = Call("subscriptions/listen", timeout_s=10)
+
+    assert connection.exchange(Asked(1, "subscriptions/listen", {}), call) == Response(1, {})
+    assert ask(connection, 2) == Response(2, RESULT)
+
+
 def test_a_call_that_is_given_up_is_cancelled(connect):
     """The server hears which and why; the answer that still comes is dropped."""
     connection = connect()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from queue import SimpleQueue
 
@@ -219,6 +221,27 @@ def test_too_many_questions_are_refused(make):
 
     assert all("wait for an answer" in reply["error"]["message"] for reply in refused)
     assert all("result" in reply for reply in answered)
+
+
+def test_a_forked_child_has_workers_of_its_own():
+    """The parent's are not there."""
+    script = (
+        "import os, sys, threading, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from yiemagent.mcp.desk import Desk\n"
+        "from yiemagent.mcp.handlers import ServerRequests\n"
+        "desk, done = Desk('test', ServerRequests()), threading.Event()\n"
+        "desk.work(done.set)\n"
+        "done.wait(10)\n"
+        "done = threading.Event()\n"
+        "if os.fork() == 0:\n"
+        "    desk.work(done.set)\n"
+        "    os._exit(0 if done.wait(10) else 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], timeout=50, check=False)
+
+    assert done.returncode == 0
 
 
 def test_a_closed_desk_takes_nothing(make):

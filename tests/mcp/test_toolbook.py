@@ -61,13 +61,22 @@ def test_an_answer_stays_fresh_for_as_long_as_it_says(clock):
     fresh = FreshAnswers(clock)
     answer = {"tools": [], "ttlMs": 1500}
 
-    assert kept(fresh, answer, params={"cursor": "x"}) is answer
+    assert kept(fresh, answer, params={"cursor": "x"}) == answer
     assert fresh.get("tools/list", None) is None
     assert fresh.get("prompts/list", {"cursor": "x"}) is None
     clock.now += 1.4
-    assert fresh.get("tools/list", {"cursor": "x"}) is answer
+    assert fresh.get("tools/list", {"cursor": "x"}) == answer
     clock.now += 0.2
     assert fresh.get("tools/list", {"cursor": "x"}) is None
+
+
+def test_a_kept_answer_cannot_be_spoilt():
+    """Whoever gets it has a copy of their own."""
+    fresh, answer = FreshAnswers(), {"tools": [{"name": "a"}], "ttlMs": 60_000}
+    kept(fresh, answer)["tools"].clear()
+    answer["tools"].clear()
+
+    assert fresh.get("tools/list", None)["tools"] == [{"name": "a"}]
 
 
 @pytest.mark.parametrize("ttl", [None, 0, -5, True, "60000", float("nan"), [1]])

@@ -23,6 +23,7 @@ from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import McpError, McpProtocolError, McpTimeout
 from yiemagent.mcp.client_protocol import Progress
 from yiemagent.mcp.jsonrpc import ErrorResponse, Response
+from yiemagent.mcp.threads import start_daemon
 
 __all__ = ["Alarm", "Call", "Gate", "ProgressCallback", "unreadable"]
 
@@ -268,16 +269,18 @@ class Alarm:
 
         Returns:
             A function that takes the callback back.
+
+        Raises:
+            McpTransportError: there is no thread to be had.
         """
         entry = [callback]
         with self._lock:
             item = (time.monotonic() + delay_s, next(self._numbers), entry)
             heapq.heappush(self._heap, item)
             if self._wake is None and not self._stopped:
-                self._wake = SimpleQueue()
-                threading.Thread(
-                    target=self._run, args=(self._wake,), name=self._name, daemon=True
-                ).start()
+                wake: SimpleQueue[None] = SimpleQueue()
+                start_daemon(self._name, self._run, wake)
+                self._wake = wake
             elif self._heap[0] is item and self._wake is not None:
                 self._wake.put(None)
         return functools.partial(self._unset_one, entry)

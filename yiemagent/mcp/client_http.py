@@ -35,6 +35,7 @@ from yiemagent.mcp.http_reading import (
 from yiemagent.mcp.jsonrpc import Incoming, Malformed, Notification, Request
 from yiemagent.mcp.link import SessionLost
 from yiemagent.mcp.poster import Limits, Poster
+from yiemagent.mcp.threads import start_daemon
 from yiemagent.mcp.versions import PROTOCOL_VERSION_META
 from yiemagent.net.http import HttpResponse
 
@@ -249,12 +250,7 @@ class HttpConnection:
                 return
             signal = self._stream_signal = AbortSignal()
         opened = threading.Event()
-        threading.Thread(
-            target=self._stream,
-            args=(signal, opened),
-            name=f"yiem-mcp-{self._name}-stream",
-            daemon=True,
-        ).start()
+        start_daemon(f"yiem-mcp-{self._name}-stream", self._stream, signal, opened)
         remaining_s = call.remaining_s()
         limit_s = _STREAM_OPENS_WITHIN_S if remaining_s is None else remaining_s
         remove = call.signal.add_callback(opened.set) if call.signal is not None else None

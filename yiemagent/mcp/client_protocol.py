@@ -35,6 +35,7 @@ from yiemagent.mcp.versions import (
 from yiemagent.record import Record
 
 __all__ = [
+    "LISTEN",
     "Acknowledged",
     "Ask",
     "Cancelled",
@@ -54,6 +55,9 @@ __all__ = [
     "event_of",
     "server_error",
 ]
+
+LISTEN = "subscriptions/listen"
+"""The one request that a server may end with `notifications/cancelled`, and a client as with any other."""
 
 Era: TypeAlias = Literal["auto", "legacy", "modern"]
 

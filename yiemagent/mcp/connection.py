@@ -17,7 +17,7 @@ import attrs
 from yiemagent.errors import McpProtocolError, McpTimeout, McpTransportError
 from yiemagent.mcp import jsonrpc
 from yiemagent.mcp.calls import Call, unreadable
-from yiemagent.mcp.client_protocol import Progress, event_of
+from yiemagent.mcp.client_protocol import LISTEN, Cancelled, Progress, event_of
 from yiemagent.mcp.desk import Desk
 from yiemagent.mcp.jsonrpc import (
     ErrorResponse,
@@ -244,8 +244,14 @@ class DuplexConnection:
             call = self._pending.get(event.token) if event.token is not None else None
             if call is not None:
                 call.put(event)
-        else:
-            self._desk.take(event)
+            return
+        if isinstance(event, Cancelled) and event.request_id is not None:
+            call = self._pending.get(event.request_id)
+            if (
+                call is not None and call.method == LISTEN
+            ):  # else it is a question of the server's own
+                call.put(Response(event.request_id, {}))
+        self._desk.take(event)
 
     def _garbled(self, item: Malformed) -> None:
         logger.warning("the server sent what can't be read, %s: %s", item.reason, item.excerpt)

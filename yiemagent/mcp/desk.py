@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -57,6 +58,7 @@ class Desk:
         self._name = name
         self._requests = requests
         self._notice = notice
+        self._pid = os.getpid()
         self._pool = DaemonPool(f"yiem-mcp-{name}-work")
         # Guards the fields below; no handler or listener runs while it is held.
         self._lock = threading.Lock()
@@ -135,6 +137,8 @@ class Desk:
 
     def work(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function` called on a thread of the desk's; after `close` nothing is."""
+        if self._pid != os.getpid():  # a fork: the parent's workers are not here
+            self._pid, self._pool = os.getpid(), DaemonPool(f"yiem-mcp-{self._name}-work")
         try:
             self._pool.start(function, *args)
         except RuntimeError:  # the pool or the interpreter ends: nobody waits for it any more

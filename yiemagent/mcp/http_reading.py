@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from yiemagent.errors import HttpError, McpProtocolError, McpTransportError
 from yiemagent.mcp import jsonrpc
 from yiemagent.mcp.calls import Call, unreadable
-from yiemagent.mcp.client_protocol import Progress, event_of
+from yiemagent.mcp.client_protocol import LISTEN, Cancelled, Progress, event_of
 from yiemagent.mcp.jsonrpc import (
     ErrorResponse,
     Incoming,
@@ -147,6 +147,8 @@ class Reading:
                 if id_key(item.id) == self._number:
                     raise unreadable(self._method, item.reason)
                 self._suspicion = item.reason
+            elif self._ends_listening(item):
+                answer = answer or Response(cast("int", self._number), {})
             else:
                 self._other(item)
         return answer
@@ -154,6 +156,12 @@ class Reading:
     def _is_mine(self, item: Answer) -> bool:
         key = id_key(item.id)
         return self._number is not None and (key is None or key == self._number)
+
+    def _ends_listening(self, item: Incoming) -> bool:
+        if not isinstance(item, Notification) or self._call is None or self._call.method != LISTEN:
+            return False
+        event = event_of(item)
+        return isinstance(event, Cancelled) and event.request_id == self._number
 
     def _other(self, item: Incoming) -> None:
         event = event_of(item) if isinstance(item, Notification) else None

@@ -26,6 +26,7 @@ from yiemagent.mcp.calls import Call
 from yiemagent.mcp.http_reading import MAX_BODY_BYTES, content_type, refusal, rpc_error
 from yiemagent.mcp.jsonrpc import Incoming
 from yiemagent.mcp.poster import Poster
+from yiemagent.mcp.threads import start_daemon
 from yiemagent.net.http import HttpResponse
 from yiemagent.net.sse import SseParser
 
@@ -75,9 +76,12 @@ class LegacySsePipe:
         # Decides who tells of the end, and whether a message leaves or is taken back; nothing waits while it is held.
         self._lock = threading.Lock()
         self._is_over = False
-        for part, function in (("stream", self._read), ("post", self._post_all)):
-            thread_name = f"yiem-mcp-{name}-{part}"
-            threading.Thread(target=function, name=thread_name, daemon=True).start()
+        try:
+            for part, function in (("stream", self._read), ("post", self._post_all)):
+                start_daemon(f"yiem-mcp-{name}-{part}", function)
+        except McpTransportError:
+            self.close()
+            raise
 
     def send(self, data: bytes) -> _Frame:
         """Queue one message for sending."""

@@ -14,15 +14,15 @@ from typing import Any
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, McpError, McpProtocolError
 from yiemagent.mcp.calls import Call
-from yiemagent.mcp.client_protocol import ClientProtocol, ListChanged, ServerEvent
+from yiemagent.mcp.client_protocol import LISTEN, ClientProtocol, ListChanged, ServerEvent
 from yiemagent.mcp.connection import Asked, Connection
 from yiemagent.mcp.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorResponse
+from yiemagent.mcp.threads import start_daemon
 
 __all__ = ["Listening"]
 
 logger = logging.getLogger("yiemagent.mcp.listening")
 
-_METHOD = "subscriptions/listen"
 _FIRST_DELAY_S = 0.5
 _LAST_DELAY_S = 30.0
 _KINDS = {
@@ -63,6 +63,9 @@ class Listening:
             connection: a stateless one.
             protocol: its words.
             wanted: the filter of the request; an empty one ends the listening.
+
+        Raises:
+            McpTransportError: there is no thread to be had.
         """
         with self._lock:
             same = connection is self._connection and wanted == self._wanted
@@ -74,9 +77,8 @@ class Listening:
         if old is not None:
             old.abort("another subscription takes its place")
         if signal is not None:
-            arguments = (connection, protocol, dict(wanted), signal)
             name = f"yiem-mcp-{self._name}-listen"
-            threading.Thread(target=self._run, args=arguments, name=name, daemon=True).start()
+            start_daemon(name, self._run, connection, protocol, dict(wanted), signal)
 
     def close(self) -> None:
         """End the listening; returns at once."""
@@ -123,8 +125,8 @@ class Listening:
         if missed:
             for kind in [_KINDS[wish] for wish in wanted if wish in _KINDS]:
                 self._tell(ListChanged(kind))
-        call = Call(_METHOD, signal=signal)
-        answer = connection.exchange(Asked(number, _METHOD, params), call)
+        call = Call(LISTEN, signal=signal)
+        answer = connection.exchange(Asked(number, LISTEN, params), call)
         if isinstance(answer, ErrorResponse):
             text = f"{answer.message} (code {answer.code})"
             if answer.code in {METHOD_NOT_FOUND, INVALID_PARAMS}:

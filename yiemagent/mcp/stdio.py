@@ -22,6 +22,7 @@ from typing import TypeAlias
 from yiemagent.errors import McpTransportError
 from yiemagent.mcp.jsonrpc import Incoming, LineReader, Noise
 from yiemagent.mcp.server_process import ServerProcess, server_environment
+from yiemagent.mcp.threads import start_daemon
 
 __all__ = ["Frame", "StdioPipe"]
 
@@ -106,14 +107,11 @@ class StdioPipe:
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._wake_w, False)
-        thread = threading.Thread(
-            target=self._run, args=(receive, ended), name=f"yiem-mcp-{name}", daemon=True
-        )
         try:
-            thread.start()
-        except RuntimeError as error:
+            start_daemon(f"yiem-mcp-{name}", self._run, receive, ended)
+        except McpTransportError:
             self._let_go()
-            raise McpTransportError(f"no thread for the server {name!r}: {error}") from error
+            raise
 
     @property
     def pid(self) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from yiemagent.mcp.client_headers import header_fault
+from yiemagent.payload import thaw_json
 
 __all__ = ["FreshAnswers", "ToolBook"]
 
@@ -89,12 +90,15 @@ class FreshAnswers:
         return self._generation
 
     def get(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Give the answer to a request that is still fresh, or None."""
+        """Give the answer to a request that is still fresh, a copy of the caller's own, or None."""
         if not self._answers or method not in _KINDS:
             return None
         with self._lock:
-            fresh_until, answer = self._answers.get(_key(method, params), (0.0, {}))
-        return answer if self._clock() < fresh_until else None
+            fresh_until, answer = self._answers.get(_key(method, params), (0.0, None))
+        if answer is None or self._clock() >= fresh_until:
+            return None
+        copied: dict[str, Any] = thaw_json(answer)
+        return copied
 
     def put(
         self, method: str, params: Mapping[str, Any] | None, answer: dict[str, Any], generation: int
@@ -117,7 +121,7 @@ class FreshAnswers:
                 return
             while len(self._answers) >= _MAX_ANSWERS:
                 self._answers.pop(next(iter(self._answers)))
-            self._answers[_key(method, params)] = (self._clock() + ttl_ms / 1000, answer)
+            self._answers[_key(method, params)] = (self._clock() + ttl_ms / 1000, thaw_json(answer))
 
     def forget(self, kind: str) -> None:
         """Drop the answers of a kind: "tools", "prompts", "resources" (lists and contents), or "" for all."""
