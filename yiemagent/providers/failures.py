@@ -17,7 +17,7 @@ from yiemagent.errors import (
 )
 from yiemagent.net.retry import retryable_status
 
-__all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text"]
+__all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text", "shortened"]
 
 _MAX_TEXT = 4_000
 _UNSHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
@@ -80,6 +80,11 @@ def page_text(page: str) -> str:
     words = " ".join(html.unescape(shown).split())
     named = " ".join(html.unescape(title[1]).split()) if title else ""
     return words if words.startswith(named) else f"{named} {words}".strip()
+
+
+def shortened(text: str, max_chars: int = _MAX_TEXT) -> str:
+    """Give a text whole where it fits, else its beginning; the sign of the cut is what `without_secrets` looks for."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def is_unknown_model(error: LlmError) -> bool:
@@ -159,5 +164,4 @@ def _text(fields: Mapping[str, Any], whole: Any) -> str:
     raw = fields.get("metadata")
     if isinstance(raw, Mapping) and isinstance(raw.get("raw"), str):  # what stands behind a router
         text = f"{text} ({raw['raw']})"
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    return shortened(" ".join(text.split()))
