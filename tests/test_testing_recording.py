@@ -283,10 +283,12 @@ def test_images_are_compared_by_their_hash(path):
     '{"recording": 1}\n{"request": {}}\n',
     '{"recording": 1}\n{"request": {}, "events": [{"stream": "nothing"}]}\n',
     '{"recording": 1}\n{"request": {}, "eve',
+    '{"recording": 1}\n' + "[" * 100_000,
+    '{"recording": 1}\n\udcff',
 ])  # fmt: skip
 def test_a_file_that_is_no_recording_is_refused(path, text):
     """The error names the file and the line."""
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     line = max(1, len(text.splitlines()))
 
     with pytest.raises(ConfigurationError, match=rf"talk.jsonl, line {line}, is no recording"):

@@ -179,8 +179,8 @@ def _aborted(signal: AbortSignal) -> AssistantMessage:
 def _load(path: Path) -> tuple[Mapping[str, Any], list[_Exchange]]:
     header: Mapping[str, Any] = {}
     exchanges: list[_Exchange] = []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for number, text in enumerate(lines or [""], 1):
+    lines = path.read_bytes().splitlines()
+    for number, text in enumerate(lines or [b""], 1):
         try:
             line = json.loads(text)
             if number == 1:
@@ -188,7 +188,7 @@ def _load(path: Path) -> tuple[Mapping[str, Any], list[_Exchange]]:
                 continue
             events = tuple([codec.from_json(event) for event in line["events"]])
             exchanges.append(_Exchange(number, line["request"], events))
-        except (ValueError, KeyError, TypeError, InvalidJson) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidJson) as error:
             raise ConfigurationError(f"{path}, line {number}, is no recording: {error}") from error
     return header, exchanges
 
