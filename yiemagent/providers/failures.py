@@ -20,8 +20,13 @@ from yiemagent.net.retry import retryable_status
 __all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text", "shortened"]
 
 _MAX_TEXT = 4_000
-_UNSHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+# What is never closed goes up to the end of the page, and no tag goes beyond the next "<": else a page full of either
+# would take a time that grows with the square of its size.
+_UNSHOWN = re.compile(
+    r"<(script|style|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL
+)
+_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
     r"|(prompt|input) (is )?too long|too many (input )?tokens|exceeds? (the (available )?)?context"
@@ -76,7 +81,7 @@ def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None)
 def page_text(page: str) -> str:
     """Give what a web page says, as one line."""
     title = _TITLE.search(page)
-    shown = re.sub(r"<[^>]*>", " ", _UNSHOWN.sub(" ", page))
+    shown = _TAG.sub(" ", _UNSHOWN.sub(" ", page))
     words = " ".join(html.unescape(shown).split())
     named = " ".join(html.unescape(title[1]).split()) if title else ""
     return words if words.startswith(named) else f"{named} {words}".strip()
