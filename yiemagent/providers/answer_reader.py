@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -70,7 +71,7 @@ def check_status(response: HttpResponse) -> None:
     """
     if 200 <= response.status < 300:
         return
-    body = response.read(_MAX_ERROR_BYTES)
+    body = _beginning(response, _MAX_ERROR_BYTES)
     location = response.headers.get("location")
     if location and response.status < 400:
         raise BadResponseError(
@@ -83,6 +84,19 @@ def check_status(response: HttpResponse) -> None:
     if told is not None and told != error.retryable:
         error = type(error)(str(error), error.status, told, wait_ms)
     raise error
+
+
+def _beginning(response: HttpResponse, max_bytes: int) -> bytes:
+    """Give what comes of the body of a failure: its status says more than a body that is cut or too large."""
+    pieces: list[bytes] = []
+    size = 0
+    with contextlib.suppress(HttpError):
+        for data in response.iter_bytes():
+            pieces.append(data)
+            size += len(data)
+            if size >= max_bytes:
+                break
+    return b"".join(pieces)[:max_bytes]
 
 
 def read_stream(
