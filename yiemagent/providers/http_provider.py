@@ -134,6 +134,11 @@ class HttpProvider(abc.ABC):
         """
         self._found_key(StreamOptions())
 
+    def secrets(self) -> set[str]:
+        """Give what no recording may show: the key, unless a function gives it, and what the given headers carry."""
+        key = None if callable(self._api_key) else self._api_key
+        return {secret for secret in self._secrets(key) if secret}
+
     def model_facts(self, model: LlmModel | str | None = None) -> LlmModel:
         """Give what is known of a model of this provider, such as its context window; None: of its own."""
         return model_facts(model, self.provider, default=self.model)

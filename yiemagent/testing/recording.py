@@ -32,8 +32,9 @@ VERSION = 1
 def record(model: Any, path: str | Path, *, secrets: Iterable[str] = ()) -> Recorder:
     """Give a model that asks `model` and writes each request and its answer to `path`, for `replay`.
 
-    Removed from the file are: what `get_api_key` gives, the values of environment variables that are named like a key,
-    fields and headers that are (`api_key`, `authorization`, `password`, …), texts that look like a key, and `secrets`.
+    Removed from the file are: the key that a provider was given as `api_key` (not one that a function gives) and what
+    its headers carry, what `get_api_key` gives, the values of environment variables that are named like a key, fields
+    and headers that are (`api_key`, `authorization`, `password`, …), texts that look like a key, and `secrets`.
 
     Args:
         model: whatever an agent takes as its model: a provider, a `StreamFn`, a function, a model string.
@@ -68,6 +69,9 @@ class Recorder:
         # Guards the file and the set; held while a line is appended, and for no code of a user.
         self._lock = threading.Lock()
         self._secrets = {*secrets} | secrets_of_environment()
+        known = getattr(stream_fn, "secrets", None)
+        if callable(known):
+            self._secrets |= known()
         self._write({"recording": VERSION, "native_output": self.native_output}, mode="w")
 
     def __repr__(self) -> str:
