@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import threading
 
 import attrs
@@ -734,6 +735,10 @@ def test_an_image_in_an_answer_is_read():
         ),
         ({"prompt_tokens": 5, "completion_tokens": 1, "cached_tokens": 9}, LlmUsage(0, 1, 9)),
         ({"input_tokens": 5, "output_tokens": 2}, LlmUsage(5, 2)),
+        ({"prompt_tokens": 5, "completion_tokens": math.inf}, LlmUsage(5)),
+        ({"prompt_tokens": math.nan, "completion_tokens": 2}, LlmUsage(0, 2)),
+        ({"prompt_tokens": 5, "cost": math.inf}, LlmUsage(5)),
+        ({"prompt_tokens": 5, "cost": 10**400}, LlmUsage(5)),
         (LlmUsage(1, 2), LlmUsage(1, 2)),
     ],
 )

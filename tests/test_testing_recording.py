@@ -20,6 +20,7 @@ from yiemagent.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from yiemagent.providers import OpenAIChat, fallback
 from yiemagent.streaming import (
     DoneEvent,
     ErrorEvent,
@@ -32,7 +33,15 @@ from yiemagent.streaming import (
     ToolCallEndEvent,
     ToolCallStartEvent,
 )
-from yiemagent.testing import ScriptedModel, call, record, replay
+from yiemagent.testing import (
+    ScriptedModel,
+    ScriptedServer,
+    call,
+    record,
+    replay,
+    sse,
+    sse_answer,
+)
 
 KEY = "sk-live-0123456789abcdef"
 
@@ -283,10 +292,12 @@ def test_images_are_compared_by_their_hash(path):
     '{"recording": 1}\n{"request": {}}\n',
     '{"recording": 1}\n{"request": {}, "events": [{"stream": "nothing"}]}\n',
     '{"recording": 1}\n{"request": {}, "eve',
+    '{"recording": 1}\n' + "[" * 100_000,
+    '{"recording": 1}\n\udcff',
 ])  # fmt: skip
 def test_a_file_that_is_no_recording_is_refused(path, text):
     """The error names the file and the line."""
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     line = max(1, len(text.splitlines()))
 
     with pytest.raises(ConfigurationError, match=rf"talk.jsonl, line {line}, is no recording"):
@@ -342,6 +353,23 @@ def test_what_get_api_key_gives_is_removed(path):
 
     assert "not-a-usual-key" not in path.read_text()
     assert stream(replay(path))[-1].message.text == "your key is [removed]"
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind another"])
+def test_what_a_provider_was_given_is_removed(path, behind):
+    """The key in the provider's making and those in its headers are gone, whatever they look like."""
+    said = {"delta": {"content": "my-plain-key of the-team-token"}, "finish_reason": "stop"}
+    with ScriptedServer(sse_answer(sse({"choices": [said]}))) as server:
+        headers = {"X-Team-Token": "the-team-token"}
+        provider = OpenAIChat("m", base_url=server.url, api_key="my-plain-key", headers=headers)
+        stream(record(fallback(broken, provider) if behind else provider, path))
+        provider.close()
+
+    assert stream(replay(path))[-1].message.text == "[removed] of [removed]"
+
+
+def broken(_request):
+    raise ConnectionError
 
 
 def test_a_hook_without_a_key_is_heeded(path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
@@ -244,14 +245,13 @@ def usage(given: Any) -> LlmUsage | None:
     said = _first_count(given.get("completion_tokens"), given.get("output_tokens"))
     if not (asked or said):
         return None
-    cost = given.get("cost")
     return LlmUsage(
         max(0, asked - read - written),
         said,
         read,
         written,
         _first_count(spent.get("reasoning_tokens")),
-        float(cost) if isinstance(cost, (int, float)) else None,
+        _price(given.get("cost")),
     )
 
 
@@ -259,9 +259,19 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _price(value: Any) -> float | None:
+    """Give what a server says an answer cost; what no float can hold is no price."""
+    try:
+        price = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return price if math.isfinite(price) else None
+
+
 def _first_count(*values: Any) -> int:
     for value in values:
-        if isinstance(value, (int, float)) and value > 0:
+        # Python reads 1e400 in JSON as infinity.
+        if isinstance(value, (int, float)) and 0 < value < math.inf:
             return int(value)
     return 0
 

@@ -18,6 +18,8 @@ import pytest
 from tests.support.http_server import Answer, ScriptedServer, json_answer
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ConfigurationError, HttpError, HttpTimeout
+from yiemagent.net import transport
+from yiemagent.net.exchange import Exchange
 from yiemagent.net.http import HttpClient, get_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -214,6 +216,39 @@ def test_connection_is_kept(client):
 
         assert {request.connection for request in server.requests} == {1}
         client.close()
+
+
+def test_close_ends_kept_connections_at_once(client):
+    """Whoever still refers to their pool; one that is under way ends with its answer, and the next is a new one."""
+    with ScriptedServer(Answer(b"text", then="keep")) as server:
+        under_way = client.request("GET", server.url)
+        client.request("GET", server.url).read()
+        client.close()
+        under_way.read()
+
+        server.wait_until_idle()
+        assert client.request("GET", server.url).read() == b"text"
+        assert server.connections == 3
+        client.close()
+
+
+def test_pool_that_is_closed_meanwhile():
+    """A request that has found its pool when another thread closes it gets a connection of its own."""
+
+    class Closing(transport.Adapter):
+        def get_connection_with_tls_context(self, *args, **options):
+            pool = super().get_connection_with_tls_context(*args, **options)
+            self.close()
+            return pool
+
+    exchange = Exchange()
+    with ScriptedServer(Answer(b"text", then="keep")) as server:
+        prepared = transport.prepare("GET", server.url, {}, None, None)
+        response = Closing(dict).exchange(prepared, exchange, None)
+
+        assert response.raw.read() == b"text"
+        server.wait_until_idle()
+    exchange.end()
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -91,6 +91,21 @@ def test_key_that_is_cut():
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(b"x" * 3_980 + KEY.encode()),
+        Answer(f"<p>{'x' * 3_980}{KEY}".encode(), headers=HTML),
+        sse_answer(f'data: {{"{"x" * 180}{KEY}\n\n'.encode()),
+        json_answer(["x" * 180 + KEY]),
+    ],
+    ids=["words", "page", "damaged chunk", "no answer"],
+)
+def test_key_that_is_cut_amid_a_line(answer):
+    """Nor is it where the line goes on behind the cut."""
+    assert KEY[:10] not in str(asked(answer))
+
+
+@pytest.mark.parametrize(
     "status, said",
     [(404, "The model `gpt-9` does not exist"), (400, "gpt-9 is not a valid model ID")],
 )

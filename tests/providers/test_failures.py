@@ -99,6 +99,8 @@ def test_overflow(text, overflows):
             b"<html><head><title>Down</title></head><body>for a while</body></html>",
             "answered 502: Down for a while;",
         ),
+        (b"<html><head><title>Down</title><body>for a while", "answered 502: Down for a while;"),
+        (b"<html>busy <!-- for ", "answered 502: busy;"),
         (b'{"error": {"message": "two\\nlines"}}', "two lines"),
         (
             b'{"error": {"message": "Provider returned error", "metadata": {"raw": "the real one"}}}',
@@ -118,6 +120,15 @@ def test_shapes(body, text):
     assert text in str(error)
     assert len(str(error)) < 4_100
     assert "\n" not in str(error)
+
+
+@pytest.mark.time_limit(5)
+@pytest.mark.parametrize("piece", [b"<!--", b"<style>", b"<script <", b"<title>", b"<title", b"<"])
+def test_a_page_that_closes_nothing(piece):
+    """Reading a page takes a time that grows with its size, not with the square of it."""
+    error = error_from_body(b"<p>busy" + piece * (1_000_000 // len(piece)), 502)
+
+    assert "answered 502: busy" in str(error)
 
 
 @pytest.mark.parametrize(

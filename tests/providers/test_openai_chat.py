@@ -354,7 +354,15 @@ def test_key_in_given_headers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"model": ""}, {"base_url": "nothing"}, {"base_url": "ftp://a.test"}]
+    "options",
+    [
+        {"model": ""},
+        {"base_url": "nothing"},
+        {"base_url": "ftp://a.test"},
+        {"base_url": "http://[::1"},
+        {"base_url": "http://a.test:99999/v1"},
+        {"base_url": "http://a.test:eighty/v1"},
+    ],
 )
 def test_malformed_provider(options):
     """A provider without a model, or with a base URL that is none, is refused at once."""

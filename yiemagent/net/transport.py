@@ -114,7 +114,10 @@ class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
     def _get_conn(self, timeout: float | None = None) -> Any:
-        conn = super()._get_conn(timeout)
+        try:
+            conn = super()._get_conn(timeout)
+        except exceptions.ClosedPoolError:  # by another thread, since this one has found the pool
+            return self._new_conn()
         if _current.exchange.fresh:
             conn.close()
         return conn
@@ -173,6 +176,17 @@ class Adapter(HTTPAdapter):
         if host["scheme"] == "https":
             pool = {**pool, "ssl_context": self._tls()}
         return host, pool
+
+    def close(self) -> None:
+        """Close the kept connections; those under way are closed when they are given back.
+
+        The libraries only drop their pools, whose connections then stay open until nothing refers to them any more.
+        """
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118 - these pools can't be iterated
+                if pool := manager.pools.get(key):
+                    pool.close()
+        super().close()
 
     def cert_verify(self, *args: Any, **options: Any) -> None:
         """Load nothing: the context of the pool has the certificates already."""

@@ -72,15 +72,14 @@ def without_secrets(error: LlmError, secrets: tuple[str, ...]) -> LlmError:
     text = str(error)
     for secret in secrets:
         if secret:
-            text = _without_end(text.replace(secret, "…"), secret)
+            text = _without_cut(text.replace(secret, "…"), secret)
     return error if text == str(error) else _like(error, text)
 
 
-def _without_end(text: str, secret: str) -> str:
-    """Give text without the beginning of a secret at its end, where it was cut."""
+def _without_cut(text: str, secret: str) -> str:
+    """Give text without the beginning of a secret where a part of the text was cut; more words may follow there."""
     for size in range(len(secret) - 1, _LEAST_SECRET - 1, -1):
-        if text.endswith(f"{secret[:size]}…"):
-            return f"{text[: -size - 1]}…"
+        text = text.replace(f"{secret[:size]}…", "…")
     return text
 
 

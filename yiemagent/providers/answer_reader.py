@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +13,12 @@ from yiemagent.messages import AssistantMessage, StopReason
 from yiemagent.net.http import HttpResponse
 from yiemagent.net.retry import parse_retry_after, parse_should_retry
 from yiemagent.net.sse import SseEvent, SseParser
-from yiemagent.providers.failures import error_from_body, error_from_value, page_text
+from yiemagent.providers.failures import (
+    error_from_body,
+    error_from_value,
+    page_text,
+    shortened,
+)
 from yiemagent.streaming import StreamEvent
 
 __all__ = ["Assembler", "WholeAnswer", "check_status", "read_stream", "read_whole"]
@@ -22,7 +28,6 @@ WholeAnswer: TypeAlias = Callable[[Any], Sequence[StreamEvent]]
 
 END_MARK = "[DONE]"
 _MAX_ERROR_BYTES = 1_048_576
-_MAX_SHOWN = 4_000
 
 
 class Assembler(Protocol):
@@ -66,7 +71,7 @@ def check_status(response: HttpResponse) -> None:
     """
     if 200 <= response.status < 300:
         return
-    body = response.read(_MAX_ERROR_BYTES)
+    body = _beginning(response, _MAX_ERROR_BYTES)
     location = response.headers.get("location")
     if location and response.status < 400:
         raise BadResponseError(
@@ -79,6 +84,19 @@ def check_status(response: HttpResponse) -> None:
     if told is not None and told != error.retryable:
         error = type(error)(str(error), error.status, told, wait_ms)
     raise error
+
+
+def _beginning(response: HttpResponse, max_bytes: int) -> bytes:
+    """Give what comes of the body of a failure: its status says more than a body that is cut or too large."""
+    pieces: list[bytes] = []
+    size = 0
+    with contextlib.suppress(HttpError):
+        for data in response.iter_bytes():
+            pieces.append(data)
+            size += len(data)
+            if size >= max_bytes:
+                break
+    return b"".join(pieces)[:max_bytes]
 
 
 def read_stream(
@@ -193,12 +211,12 @@ def _no_answer(text: str, response: HttpResponse) -> LlmError:
     said = text.strip()
     if said.startswith("<"):
         return BadResponseError(
-            f"{response.origin} sent a web page, {page_text(said)[:_MAX_SHOWN]!r}, where an API should answer; check "
+            f"{response.origin} sent a web page, {shortened(page_text(said))!r}, where an API should answer; check "
             "base_url, and whether a proxy or a log-in page stands before it",
             response.status,
         )
     return BadResponseError(
-        f"{response.origin} sent neither JSON nor a stream of events: {said[:_MAX_SHOWN]!r}",
+        f"{response.origin} sent neither JSON nor a stream of events: {shortened(said)!r}",
         response.status,
         True,
     )
@@ -221,5 +239,5 @@ def _check_noise(text: str) -> None:
     """Let pass what keeps a connection alive; refuse what should have been a chunk."""
     if text.lstrip().startswith("{"):
         raise BadResponseError(
-            f"the model's server sent a damaged chunk: {text[:200]!r}", None, True
+            f"the model's server sent a damaged chunk: {shortened(text, 200)!r}", None, True
         )

@@ -19,7 +19,7 @@ from yiemagent.builder import MessageBuilder
 from yiemagent.errors import BadResponseError, LlmConnectionError, LlmError
 from yiemagent.history import clean_text
 from yiemagent.messages import AssistantMessage, LlmUsage, StopReason
-from yiemagent.providers.failures import error_from_value
+from yiemagent.providers.failures import error_from_value, shortened
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
 __all__ = ["AnthropicAssembler", "error_of", "whole_answer"]
@@ -196,7 +196,7 @@ def whole_answer(value: Any) -> AssistantMessage:
         if isinstance(value, Mapping) and value.get("error"):
             raise error_of(value)
         raise BadResponseError(
-            f"the model's server sent no message: {str(value)[:200]!r}", None, True
+            f"the model's server sent no message: {shortened(str(value), 200)!r}", None, True
         )
     assembler = AnthropicAssembler("", "", "")
     assembler.take({"type": "message_start", "message": value})

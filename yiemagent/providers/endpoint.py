@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from yiemagent.errors import ConfigurationError
 from yiemagent.record import Record
 
-__all__ = ["Endpoint", "Key", "first_set", "same_server"]
+__all__ = ["Endpoint", "Key", "first_set", "host_of", "same_server"]
 
 
 class Key(NamedTuple):
@@ -43,6 +44,22 @@ class Endpoint(Record):
 def first_set(variables: Sequence[str]) -> str | None:
     """Give the value of the first of these environment variables that is set and not empty."""
     return next((value for name in variables if (value := os.environ.get(name))), None)
+
+
+def host_of(base_url: str) -> str:
+    """Give the host that a base URL names.
+
+    Raises:
+        ConfigurationError: the base URL is none.
+    """
+    try:
+        parts = urlsplit(base_url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:  # brackets or a port that are none
+        raise ConfigurationError(f"base_url is malformed: {error}") from error
+    if parts.scheme not in {"http", "https"} or not host:
+        raise ConfigurationError("base_url must begin with http:// or https:// and name a host")
+    return host
 
 
 def same_server(url: str, other: str) -> bool:

@@ -17,11 +17,16 @@ from yiemagent.errors import (
 )
 from yiemagent.net.retry import retryable_status
 
-__all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text"]
+__all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text", "shortened"]
 
 _MAX_TEXT = 4_000
-_UNSHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+# What is never closed goes up to the end of the page, and no tag goes beyond the next "<": else a page full of either
+# would take a time that grows with the square of its size.
+_UNSHOWN = re.compile(
+    r"<(script|style|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL
+)
+_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
     r"|(prompt|input) (is )?too long|too many (input )?tokens|exceeds? (the (available )?)?context"
@@ -76,10 +81,15 @@ def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None)
 def page_text(page: str) -> str:
     """Give what a web page says, as one line."""
     title = _TITLE.search(page)
-    shown = re.sub(r"<[^>]*>", " ", _UNSHOWN.sub(" ", page))
+    shown = _TAG.sub(" ", _UNSHOWN.sub(" ", page))
     words = " ".join(html.unescape(shown).split())
     named = " ".join(html.unescape(title[1]).split()) if title else ""
     return words if words.startswith(named) else f"{named} {words}".strip()
+
+
+def shortened(text: str, max_chars: int = _MAX_TEXT) -> str:
+    """Give a text whole where it fits, else its beginning; the sign of the cut is what `without_secrets` looks for."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def is_unknown_model(error: LlmError) -> bool:
@@ -159,5 +169,4 @@ def _text(fields: Mapping[str, Any], whole: Any) -> str:
     raw = fields.get("metadata")
     if isinstance(raw, Mapping) and isinstance(raw.get("raw"), str):  # what stands behind a router
         text = f"{text} ({raw['raw']})"
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    return shortened(" ".join(text.split()))

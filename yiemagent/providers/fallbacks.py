@@ -94,6 +94,11 @@ class Fallback:
         first = known[0] if known else LlmModel(model_id(model))
         return attrs.evolve(first, context_window=min(windows, default=None))
 
+    def secrets(self) -> set[str]:
+        """Give what no recording may show of any of them."""
+        given = [getattr(model, "secrets", None) for model in self._models]
+        return {secret for secrets in given if callable(secrets) for secret in secrets()}
+
     def close(self) -> None:
         """Close what the models keep open; they can still be asked."""
         for model in self._models:

@@ -19,7 +19,7 @@ import attrs
 from yiemagent.builder import MessageBuilder
 from yiemagent.errors import BadResponseError, LlmConnectionError
 from yiemagent.messages import AssistantMessage, ImageContent, LlmUsage, StopReason
-from yiemagent.providers.failures import error_from_value
+from yiemagent.providers.failures import error_from_value, shortened
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent, new_call_id
 
 __all__ = ["GeminiAssembler"]
@@ -242,7 +242,7 @@ class GeminiAssembler:
 
     def _complaint(self) -> str:
         what = "the provider refused the request" if self._blocked else "the model's answer ended"
-        why = f": {self._why[:2000]}" if self._why else ""
+        why = f": {shortened(self._why, 2000)}" if self._why else ""
         return f"{what} with {self._finish!r}{why}"
 
     def message(self, reason: StopReason, error_message: str | None = None, /) -> AssistantMessage:

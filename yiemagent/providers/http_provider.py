@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, overload
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -40,7 +39,7 @@ from yiemagent.providers.advice import Asked, advised, without_secrets
 from yiemagent.providers.answer_reader import Assembler, check_status, read_stream, read_whole
 from yiemagent.providers.body_encoder import BodyEncoder
 from yiemagent.providers.chat_request import read_request
-from yiemagent.providers.endpoint import Endpoint, Key, first_set, same_server
+from yiemagent.providers.endpoint import Endpoint, Key, first_set, host_of, same_server
 from yiemagent.providers.models import model_facts
 from yiemagent.providers.notices import gate_notice, retry_notice
 from yiemagent.providers.prices import with_cost
@@ -107,13 +106,10 @@ class HttpProvider(abc.ABC):
             raise ConfigurationError("model must be the name of a model, such as 'gpt-5.1'")
         named = None if base_url else first_set(self.endpoint.base_url_variables)
         url = (base_url or named or self.endpoint.base_url).rstrip("/")
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigurationError("base_url must begin with http:// or https:// and name a host")
         self.model = model
         self.provider = provider or self.endpoint.provider
         self._base_url = url
-        self._host = parts.hostname
+        self._host = host_of(url)
         self._origin = origin_of(url)
         self._own_server = same_server(url, self.endpoint.base_url)
         self._takes_environment_key = self._own_server or bool(named)
@@ -137,6 +133,11 @@ class HttpProvider(abc.ABC):
             AuthenticationError: there is none, though the server wants one; the text names the variable to set.
         """
         self._found_key(StreamOptions())
+
+    def secrets(self) -> set[str]:
+        """Give what no recording may show: the key, unless a function gives it, and what the given headers carry."""
+        key = None if callable(self._api_key) else self._api_key
+        return {secret for secret in self._secrets(key) if secret}
 
     def model_facts(self, model: LlmModel | str | None = None) -> LlmModel:
         """Give what is known of a model of this provider, such as its context window; None: of its own."""

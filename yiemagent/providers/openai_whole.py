@@ -11,6 +11,7 @@ import attrs
 from yiemagent.errors import BadResponseError
 from yiemagent.messages import AssistantMessage, TextContent, ThinkingContent
 from yiemagent.openai_format import assistant_message
+from yiemagent.providers.failures import shortened
 from yiemagent.providers.reasoning_details import details_text, merged_details, thought_field
 from yiemagent.providers.think_tags import ThinkTags
 
@@ -28,7 +29,9 @@ def whole_answer(value: Any, *, think_tags: bool) -> AssistantMessage:
         BadResponseError: it holds no answer.
     """
     if not isinstance(value, Mapping):  # a function may answer with a text, a server never does
-        raise BadResponseError(f"the model's server gave no answer but {str(value)[:200]!r}")
+        raise BadResponseError(
+            f"the model's server gave no answer but {shortened(str(value), 200)!r}"
+        )
     message = assistant_message(value)
     content = message.content
     if think_tags:

@@ -18,7 +18,7 @@ import attrs
 
 from yiemagent.errors import ConfigurationError
 from yiemagent.payload import FrozenDict, freeze_json
-from yiemagent.providers.endpoint import Endpoint
+from yiemagent.providers.endpoint import Endpoint, host_of
 from yiemagent.record import Record
 
 __all__ = ["ByModel", "Profile", "profile", "profile_for", "profile_names"]
@@ -168,8 +168,11 @@ def profile_for(base_url: str) -> Profile:
     """Give the profile of the provider whose own host a base URL names, else "compatible".
 
     A port of this machine tells nothing about who listens there.
+
+    Raises:
+        ConfigurationError: the base URL is none.
     """
-    host = urlsplit(base_url).hostname or ""
+    host = host_of(base_url)
     for known in _profiles().values():
         own = urlsplit(known.base_url).hostname
         if own and own == host and own != "127.0.0.1":

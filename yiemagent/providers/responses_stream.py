@@ -17,7 +17,7 @@ from yiemagent.builder import MessageBuilder
 from yiemagent.errors import BadResponseError, LlmConnectionError
 from yiemagent.messages import AssistantMessage, StopReason
 from yiemagent.openai_reading import usage
-from yiemagent.providers.failures import error_from_value
+from yiemagent.providers.failures import error_from_value, shortened
 from yiemagent.providers.responses_items import Block, Item, Items, number, word
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
@@ -413,7 +413,9 @@ def whole_answer(value: Any, model: str, provider: str, api: str) -> AssistantMe
     """
     status = value.get("status") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(value.get("output"), list):
-        raise BadResponseError(f"the model's server sent no response object: {_json(value)[:200]}")
+        raise BadResponseError(
+            f"the model's server sent no response object: {shortened(_json(value), 200)}"
+        )
     if status in ("queued", "in_progress"):
         raise BadResponseError(f"the response is {status}: it was left to run in the background")
     answer = ResponseAssembler(model, provider, api)

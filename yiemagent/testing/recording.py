@@ -32,8 +32,9 @@ VERSION = 1
 def record(model: Any, path: str | Path, *, secrets: Iterable[str] = ()) -> Recorder:
     """Give a model that asks `model` and writes each request and its answer to `path`, for `replay`.
 
-    Removed from the file are: what `get_api_key` gives, the values of environment variables that are named like a key,
-    fields and headers that are (`api_key`, `authorization`, `password`, …), texts that look like a key, and `secrets`.
+    Removed from the file are: the key that a provider was given as `api_key` (not one that a function gives) and what
+    its headers carry, what `get_api_key` gives, the values of environment variables that are named like a key, fields
+    and headers that are (`api_key`, `authorization`, `password`, …), texts that look like a key, and `secrets`.
 
     Args:
         model: whatever an agent takes as its model: a provider, a `StreamFn`, a function, a model string.
@@ -68,6 +69,9 @@ class Recorder:
         # Guards the file and the set; held while a line is appended, and for no code of a user.
         self._lock = threading.Lock()
         self._secrets = {*secrets} | secrets_of_environment()
+        known = getattr(stream_fn, "secrets", None)
+        if callable(known):
+            self._secrets |= known()
         self._write({"recording": VERSION, "native_output": self.native_output}, mode="w")
 
     def __repr__(self) -> str:
@@ -179,8 +183,8 @@ def _aborted(signal: AbortSignal) -> AssistantMessage:
 def _load(path: Path) -> tuple[Mapping[str, Any], list[_Exchange]]:
     header: Mapping[str, Any] = {}
     exchanges: list[_Exchange] = []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for number, text in enumerate(lines or [""], 1):
+    lines = path.read_bytes().splitlines()
+    for number, text in enumerate(lines or [b""], 1):
         try:
             line = json.loads(text)
             if number == 1:
@@ -188,7 +192,7 @@ def _load(path: Path) -> tuple[Mapping[str, Any], list[_Exchange]]:
                 continue
             events = tuple([codec.from_json(event) for event in line["events"]])
             exchanges.append(_Exchange(number, line["request"], events))
-        except (ValueError, KeyError, TypeError, InvalidJson) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidJson) as error:
             raise ConfigurationError(f"{path}, line {number}, is no recording: {error}") from error
     return header, exchanges
 

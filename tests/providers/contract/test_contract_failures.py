@@ -168,6 +168,20 @@ def test_long_words_of_a_server_are_cut(api, body):
 
 
 @pytest.mark.parametrize("api", EACH)
+@pytest.mark.parametrize("answer", [
+    HttpAnswer(b"busy " * 400_000, status=503),
+    HttpAnswer(b"busy or not", status=503, cut=5),
+    HttpAnswer([b"busy"], status=503, length=False, then="reset"),
+], ids=["large", "cut", "reset"])  # fmt: skip
+def test_a_failure_whose_body_does_not_come_whole(api, answer):
+    """The status counts, and what came of the body."""
+    error = failure(api, answer)
+
+    assert (error.status, error.retryable) == (503, True)
+    assert "503: busy" in str(error)
+
+
+@pytest.mark.parametrize("api", EACH)
 def test_a_proxy_that_finds_nobody(api):
     """A 502 page of a proxy is told in its own words, without its tags, and asked again."""
     page = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>nginx</body></html>"
