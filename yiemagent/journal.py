@@ -62,7 +62,9 @@ class Session(Protocol):
         ...
 
     def record(self, event: Event) -> None:
-        """Write what an event says; called first with each event of a run, in order. What it raises ends the run."""
+        """Write what an event says; called first with each event of a run, in order, except for starts of turns and
+        messages and the progress of tools. What it raises ends the run.
+        """
         ...
 
     def accept(self, kind: WaitsFor, message: AgentMessage) -> None:

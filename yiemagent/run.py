@@ -27,7 +27,10 @@ from yiemagent.events import (
     Event,
     EventSink,
     MessageEndEvent,
+    MessageStartEvent,
     SinkFailedEvent,
+    ToolExecUpdateEvent,
+    TurnStartEvent,
     stamp,
 )
 from yiemagent.loop import made_answer
@@ -47,6 +50,10 @@ logger = logging.getLogger("yiemagent.run")
 # and how long it then lets a sink go on.
 _SETTLE_AFTER_S = 0.05
 _EXIT_WAIT_S = 0.5
+
+
+# Events that a record does without.
+_UNRECORDED = frozenset({MessageStartEvent, ToolExecUpdateEvent, TurnStartEvent})
 
 
 class RunAbandoned(BaseException):
@@ -70,8 +77,9 @@ class Run:
         state: what the run begins with.
         prompts: messages that the run begins with; they enter the history on every path.
         sinks: called with each event, in order, one event at a time; what they raise changes nothing.
-        record: called with each event before anybody is told of it, one at a time; may block for as long as a write
-            does. What it raises ends the run with an error.
+        record: called with each event before anybody is told of it, one at a time, except for those that tell nothing
+            that others do not: starts of turns and messages, progress of tools. May block for as long as a write does.
+            What it raises ends the run with an error.
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
@@ -240,7 +248,7 @@ class Run:
 
     def _admit(self, event: Event, owner: object | None) -> bool:
         """Record an event, number it and fold it in; gives False where `owner` may not emit it."""
-        if self._record is None:
+        if self._record is None or event.__class__ in _UNRECORDED:
             return self._take_in(event, owner)
         with self._recording:
             if self._owner is not owner or self._progress.ended:
