@@ -331,6 +331,7 @@ def test_the_window_of_the_model_is_known(local):
     assert local.model_facts("whichever").context_window == 4_096
 
 
+@kept
 def test_a_request_dict_is_answered_whole(local):
     """Called with a request dict alone, the provider is a plain llm_call."""
     answer = local({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5})
