@@ -245,3 +245,24 @@ def test_a_failed_answer_behind_a_refusal_is_no_refusal():
     done = run([TOO_LONG, broken], compaction=Scissors(most=100))
 
     assert done.answer.error_message == "broken"
+
+
+# -- settings that no model takes --
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("temperature", True),
+        ("max_tokens", 0),
+        ("max_tokens", 1.5),
+        ("tool_choice", 5),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused_at_once(setting, value):
+    """A mistake is the caller's and raises in its thread, naming the setting."""
+    with pytest.raises(ConfigurationError, match=setting):
+        YiemAgent(ScriptedModel([]), **{setting: value})

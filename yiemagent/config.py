@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
@@ -106,9 +107,15 @@ def _above_zero_or_none(_config: Any, field: Any, value: object) -> None:
         raise ValueError(f"{field.name} must be above 0, or None for no limit, not {value!r}")
 
 
+def _zero_or_more_or_none(_config: Any, field: Any, value: object) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 <= cast("float", value) < math.inf):
+        raise ValueError(f"{field.name} must be a number of 0 or more, or None, not {value!r}")
+
+
 def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
     if value is not None and not (isinstance(value, int) and value >= 1):
-        raise ValueError(f"{field.name} must be 1 or more, or None for no limit, not {value!r}")
+        raise ValueError(f"{field.name} must be 1 or more, or None, not {value!r}")
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -146,9 +153,11 @@ class AgentLoopConfig(Hooks):
         default=None, validator=attrs.validators.optional(attrs.validators.in_(REASONING_LEVELS))
     )
     thinking_budgets: Mapping[str, int] | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    tool_choice: str | None = None
+    temperature: float | None = attrs.field(default=None, validator=_zero_or_more_or_none)
+    max_tokens: int | None = attrs.field(default=None, validator=_one_or_more_or_none)
+    tool_choice: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
+    )
     output_schema: Any = attrs.field(default=None, converter=asked_output)
     cache: CacheUse | None = attrs.field(
         default=None, validator=attrs.validators.optional(attrs.validators.in_(CACHE_USES))
