@@ -432,3 +432,17 @@ def test_error_in_the_stream():
     assert (caught.value.status, caught.value.retryable) == (502, True)
     assert assembler.message("error", "x").text == "half"
     assert assembler.has_content and not assembler.is_finished
+
+
+def test_one_choice_of_several_is_the_answer():
+    """Where a body asks for several choices, the first is the answer and the others are left out, in any order."""
+
+    def of(index, text, finish=None):
+        return {"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}]}
+
+    both = {"choices": [of(1, "x")["choices"][0], of(0, "!")["choices"][0]]}
+    message = message_of(
+        of(1, "B"), of(0, "A"), of(1, "b"), of(0, "a"), both, of(1, "", "length"), of(0, "", "stop")
+    )
+
+    assert (message.text, message.stop_reason) == ("Aa!", "stop")

@@ -103,6 +103,7 @@ class ChunkAssembler:
                 and text.isascii()
                 and not self._held
                 and choice.get("finish_reason") is None
+                and not choice.get("index")
                 and chunk.get("usage") is None
             ):
                 return (self._builder.text_delta(self._text, text),)
@@ -119,9 +120,8 @@ class ChunkAssembler:
             self._usage = chunk["usage"]
         if isinstance(chunk.get("id"), str) and chunk["id"]:
             self._builder.response_id = chunk["id"]
-        choices = chunk.get("choices")
-        choice = choices[0] if isinstance(choices, (list, tuple)) and choices else None
-        if not isinstance(choice, Mapping):
+        choice = _first_choice(chunk.get("choices"))
+        if choice is None:
             return ()
         self._said_anything = True
         finish = choice.get("finish_reason")
@@ -393,6 +393,14 @@ class _CallSlots:
                 slot.call_id = new_call_id()
                 self._builder.name_call(slot.index, call_id=slot.call_id)
             seen.add(slot.call_id)
+
+
+def _first_choice(choices: Any) -> Mapping[str, Any] | None:
+    """Give the choice that is the answer; of several that were asked for, the others are left out."""
+    for choice in choices if isinstance(choices, (list, tuple)) else ():
+        if isinstance(choice, Mapping) and not choice.get("index"):
+            return choice
+    return None
 
 
 def _word(value: Any) -> str:
