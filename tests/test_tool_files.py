@@ -275,5 +275,7 @@ def test_a_person_may_interrupt_a_load(write):
         del builtins.waiting_tool, builtins.endless_tool
 
     assert not [
-        module for module in sys.modules.values() if getattr(module, "__file__", "") == str(path)
+        module
+        for module in list(sys.modules.values())
+        if getattr(module, "__file__", "") == str(path)
     ]
