@@ -256,6 +256,20 @@ def test_closing_ends_what_waits(make):
         echo(client)
 
 
+def test_whoever_closes_waits_for_the_end(make):
+    """Also who was not the first: when it comes back, the server is gone."""
+    client, alive = make("ignore_term"), SimpleQueue()
+    pid = json.loads(said(client.call_tool("pid")))["pid"]
+
+    def close():
+        client.close()
+        alive.put(pathlib.Path(f"/proc/{pid}/cmdline").exists())
+
+    in_parallel(close, 3)
+
+    assert [alive.get() for _ in range(3)] == [False] * 3
+
+
 class Noticed(StdioServer):
     """A server that tells when it was started."""
 
@@ -653,3 +667,24 @@ def test_a_client_is_named_after_its_server():
     assert McpClient(["python3", "-u", "server.py"]).name == "server"
     assert McpClient(["python3"]).name == "python3"
     assert "sk-1" not in repr(McpClient(server))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("node /srv/server-memory/dist/index.js", "server-memory"),
+        ("node dist/index.js stdio", "index"),
+        ("/usr/bin/env python3.11 ../src/server.py", "server"),
+        ("npx -y sheets-mcp", "sheets-mcp"),
+        ("bash shop.sh", "shop"),
+    ],
+)
+def test_a_name_tells_servers_apart(command, name):
+    """What half of all scripts are called gives way to their folder, and a name that begins like a runner is one."""
+    assert McpClient(command).name == name
+
+
+def test_errors_name_the_server_as_the_user_does(make):
+    """They have the name that it was given, and not its script's."""
+    with pytest.raises(McpTransportError, match=r"the server 'files' ended with exit code"):
+        echo(make("exit_call", name="files"))

@@ -55,7 +55,8 @@ class Desk:
     ) -> None:
         self.dropped = 0
         """How many pieces of news were dropped because a listener was slow."""
-        self._name = name
+        self.name = name
+        """What the server is called in texts."""
         self._requests = requests
         self._notice = notice
         self._pid = os.getpid()
@@ -138,11 +139,11 @@ class Desk:
     def work(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function` called on a thread of the desk's; after `close` nothing is."""
         if self._pid != os.getpid():  # a fork: the parent's workers are not here
-            self._pid, self._pool = os.getpid(), DaemonPool(f"yiem-mcp-{self._name}-work")
+            self._pid, self._pool = os.getpid(), DaemonPool(f"yiem-mcp-{self.name}-work")
         try:
             self._pool.start(function, *args)
         except RuntimeError:  # the pool or the interpreter ends: nobody waits for it any more
-            logger.debug("the server %r is closed; %r is not called", self._name, function)
+            logger.debug("the server %r is closed; %r is not called", self.name, function)
 
     def close(self) -> None:
         """Take nothing any more; what runs goes on and is not waited for."""
@@ -165,7 +166,7 @@ class Desk:
                 except (
                     Exception
                 ):  # a listener is anybody's; its mistake must not keep the others from being told
-                    logger.warning("a listener to the server %r raised", self._name, exc_info=True)
+                    logger.warning("a listener to the server %r raised", self.name, exc_info=True)
 
     def _answer(self, request: Request, reply: Reply) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from yiemagent.mcp.link import Dialer
 
 __all__ = ["StdioServer", "dialer_for"]
+
+# What runs a server, and what so many scripts and their folders are called that it names none of them.
+_RUNNER = re.compile(r"(?:python|node|npx|uvx|uv|bunx|bun|deno|sh|bash|env)[0-9.]*")
+_NO_NAMES = {"index", "main", "__main__", "server", "dist", "build", "src", "lib", "bin"}
 
 
 class StdioServer:
@@ -55,10 +60,9 @@ class StdioServer:
     @property
     def name(self) -> str:
         """What the server is called where the user gave no name: its program, or the script that the program runs."""
-        names = [pathlib.PurePath(word).stem for word in self.command if not word.startswith("-")]
-        runners = ("python", "node", "npx", "uvx", "uv", "bunx", "deno", "sh", "env")
+        names = [_stem(word) for word in self.command if not word.startswith("-")]
         return next(
-            (name for name in names if not name.startswith(runners)),
+            (name for name in names if not _RUNNER.fullmatch(name)),
             names[0] if names else "server",
         )
 
@@ -70,13 +74,20 @@ class StdioServer:
             self.command,
             env=self.env,
             cwd=self.cwd,
-            name=self.name,
+            name=desk.name,
             max_line_bytes=self.max_line_bytes,
         )
         return DuplexConnection(open_pipe, desk)
 
     def __repr__(self) -> str:
         return f"<StdioServer {shlex.join(self.command)}>"
+
+
+def _stem(word: str) -> str:
+    """Give the name of a program or script, or else of the folder that holds it: `files` of `files/dist/index.js`."""
+    path = pathlib.PurePath(word)
+    folders = [folder.name for folder in path.parents if folder.name not in {"", ".."}]
+    return next((name for name in (path.stem, *folders) if name not in _NO_NAMES), path.stem)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

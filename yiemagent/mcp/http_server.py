@@ -67,14 +67,14 @@ class HttpServer:
         poster = Poster(
             self.url,
             headers=self._headers,
-            name=self.name,
+            name=desk.name,
             on_unauthorized=self._on_unauthorized,
             connect_timeout_s=self._connect_timeout_s,
         )
         if way == "http":
-            return HttpConnection(poster, protocol, desk, self.name, self._max_message_bytes)
+            return HttpConnection(poster, protocol, desk, desk.name, self._max_message_bytes)
         return DuplexConnection(
-            lambda receive, ended: LegacySsePipe(poster, self.name, receive, ended), desk
+            lambda receive, ended: LegacySsePipe(poster, desk.name, receive, ended), desk
         )
 
     def __repr__(self) -> str:
