@@ -117,6 +117,7 @@ class Link:
         self._opening: _Opening | None = None
         self._ends: collections.deque[float] = collections.deque(maxlen=_MAX_ENDS)
         self._last_end: McpTransportError | None = None
+        self._closing: list[Connection] = []
 
     @property
     def current(self) -> tuple[Connection, ClientProtocol] | None:
@@ -165,12 +166,12 @@ class Link:
         with self._lock:
             self._closed = True
             current, self._current = self._current, None
-            opening = self._opening
-            half_open = opening.connection if opening is not None else None
-        if current is not None:
-            current[0].close()
-        if half_open is not None:
-            half_open.close()
+            half_open = self._opening.connection if self._opening is not None else None
+            found = (current[0] if current is not None else None, half_open)
+            self._closing += [connection for connection in found if connection is not None]
+            closing = list(self._closing)  # those of others too: whoever closes waits for the end
+        for connection in closing:
+            connection.close()
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
