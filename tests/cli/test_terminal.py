@@ -85,6 +85,19 @@ def test_a_long_note_is_cut():
     assert one_line(" a \n b ") == "a b"
 
 
+def test_an_error_is_cut_in_the_middle():
+    """Its end is often what says why: a server's last words, an exception behind its frames."""
+    err = io.StringIO()
+    Terminal(io.StringIO(), err, rich=None).error(f"it ended: {'frame ' * 100}\nno such file")
+    Terminal(io.StringIO(), err, rich=None).error("it is short")
+    long, short = err.getvalue().splitlines()
+
+    assert long.startswith("error: it ended: frame")
+    assert long.endswith("frame no such file")
+    assert len(long) == 300
+    assert short == "error: it is short"
+
+
 def test_rows_are_aligned():
     """Cells of one column begin below each other, and no line ends in blanks."""
     out = io.StringIO()

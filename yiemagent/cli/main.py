@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except OutputFailed as error:
         with contextlib.suppress(OutputClosed, OutputFailed):
-            terminal.note(f"error: {error}", "bold red")
+            terminal.error(str(error))
         _let_go_of_output()
         return EXIT_FAILED
     except OutputClosed:
@@ -85,10 +85,10 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
             case _:
                 return tools_command(options, terminal)
     except (UsageProblem, ConfigurationError) as error:
-        terminal.note(f"error: {error}", "bold red")
+        terminal.error(str(error))
         return EXIT_USAGE
     except YiemAgentError as error:
-        terminal.note(f"error: {error}", "bold red")
+        terminal.error(str(error))
         return EXIT_FAILED
 
 

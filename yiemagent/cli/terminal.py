@@ -107,6 +107,11 @@ class Terminal:
             self._err.write(f"{line}\n")
             self._err.flush()
 
+    def error(self, text: str) -> None:
+        """Write one line to stderr that says what went wrong; a long one loses its middle, since its end says why."""
+        line = one_line(f"error: {text}", limit=len(text) + 7)
+        self.note(line if len(line) <= 300 else f"{line[:99]}…{line[-200:]}", "bold red")
+
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         """Write rows to stdout, their cells aligned in columns."""
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
