@@ -298,6 +298,12 @@ def main():
     if "exit_start" in HOW:
         sys.stderr.write("\x1b[31mno database\x1b[0m\n")
         sys.exit(3)
+    if "exit_stack" in HOW:
+        frames = "".join(f"    at run{n} (node:internal/main:{n}:49)\n" for n in range(12))
+        sys.stderr.write(
+            f"Error: Cannot find module 'x'\n{frames}    at node:main:36:9 {{\n  code: 'E'\n}}\n"
+        )
+        sys.exit(1)
     if "ignore_term" in HOW:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "wrapper" in HOW or "leaving_wrapper" in HOW or "helper" in HOW:

@@ -37,6 +37,8 @@ _TAIL_LINES = 8
 _LAST_WORDS_S = 0.3
 _POLITE_S = 1.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\xa0-\U0010ffff]")
+# A line such as "    at run (node:internal/main:36:49)": JavaScript puts many of them behind the error.
+_FRAME = re.compile(r"\s+at \S.*\d\)?(?: \{)?")
 _SECRET = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 
 
@@ -123,9 +125,8 @@ class StdioPipe:
         """The end of what the server wrote to stderr, or else what it wrote to stdout that is no message."""
         text = bytes(self._stderr).decode("utf-8", "replace").replace("\r\n", "\n")
         lines = [_CONTROL.sub("", line) for line in text.split("\n")]
-        tail = "\n".join([line for line in lines if line.strip()][-_TAIL_LINES:]) or "\n".join(
-            self._noise
-        )
+        lines = [line for line in lines if line.strip() and not _FRAME.fullmatch(line)]
+        tail = "\n".join(lines[-_TAIL_LINES:]) or "\n".join(self._noise)
         for secret in self._secrets:
             tail = tail.replace(secret, "***")
         return tail
