@@ -212,6 +212,19 @@ def test_a_file_may_be_named(folder, monkeypatch):
     assert find_server("x", folder / "a.json")[1].command == ("a",)
 
 
+def test_a_name_may_look_like_a_command(folder):
+    """Names have blanks and slashes, too; and what is a command needs no file that can be read."""
+    servers = {"My Files": {"command": "a"}, "github.com/me/files": {"command": "b"}}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    assert find_server("My Files")[0] == "My Files"
+    assert find_server("github.com/me/files")[1].command == ("b",)
+    (folder / ".mcp.json").write_text("{")
+    assert find_server("node server.js")[1].command == ("node", "server.js")
+    with pytest.raises(ConfigurationError, match="is no JSON"):
+        find_server("node server.js", folder / ".mcp.json")
+
+
 @pytest.mark.usefixtures("folder")
 def test_addresses_and_commands_are_servers():
     """What is no name is dialled or started."""

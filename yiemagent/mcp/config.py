@@ -54,7 +54,8 @@ def find_server(
     Args:
         named: `files`, `https://…`, `nats://host/subject`, or `node server.js`.
         config: the file of servers; None: the one that `YIEMAGENT_MCP_CONFIG` names, else `.mcp.json` or `mcp.json` in
-            the present folder where there is one. It is read where `named` may be a name, and only that entry of it.
+            the present folder where there is one. Only the entry of that name is read, and where `named` may be a
+            command or an address, a file that was not given here may be broken.
 
     Returns:
         The name if it was one, else None; and the server.
@@ -63,11 +64,16 @@ def find_server(
         ConfigurationError: it is none of these, or the file is not what it should be.
     """
     files = _files(config)
-    if not (re.search(r"\s|/", named) or not named):
-        for file in files:
+    may_be_other = re.search(r"\s|/", named) is not None
+    for file in files if named else ():
+        try:
             found = load_servers(file, only=named)
-            if named in found:
-                return named, found[named]
+        except ConfigurationError:
+            if config is not None or not may_be_other:
+                raise
+            continue  # a command does not need the file, whatever is wrong with it
+        if named in found:
+            return named, found[named]
     if "://" in named or re.search(r"\s", named) or shutil.which(named):
         dialer: Any = dialer_for(named)
         return None, dialer
