@@ -517,6 +517,26 @@ def test_a_server_that_cannot_be_listed_again_keeps_its_tools(caplog):
     assert "could not be listed again" in caplog.text
 
 
+def test_a_list_that_nobody_wants_any_more_may_fail(caplog):
+    """Taken out while it was being listed again, a server is closed most likely; that is no news."""
+
+    class Ending(Telling):
+        """It is taken out while it answers, and closed."""
+
+        def __call__(self, method, *params):
+            if self.asked:
+                tied.disconnect()
+                raise OSError("the client was closed")
+            return super().__call__(method, *params)
+
+    server = Ending(*named("a"))
+    tied = RemoteTools(ToolStore(), server)
+    tied.update()
+    server.listeners[0]()
+
+    assert caplog.text == ""
+
+
 def test_a_list_that_was_overtaken_is_dropped():
     """A slow answer never replaces a newer one."""
     slow, go_on = threading.Event(), threading.Event()

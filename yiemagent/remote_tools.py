@@ -154,7 +154,8 @@ class RemoteTools:
         try:
             self.update()
         except Exception as error:  # the server may be anybody's function; what is there stays
-            logger.warning("the tools of %r could not be listed again: %s", self._server, error)
+            if not self._is_over:  # else the server was closed, most likely, and nobody cares
+                logger.warning("the tools of %r could not be listed again: %s", self._server, error)
 
     def _apply(self, judged: list[tuple[str, Definition | None, str]]) -> dict[str, list[str]]:
         shown = [
