@@ -193,7 +193,7 @@ def test_waiting_for_a_place_ends_with_the_call():
     gate.enter(Call("m"))
     signal = AbortSignal()
     signal.abort()
-    with pytest.raises(McpTimeout):
+    with pytest.raises(McpTimeout, match="m waited for its turn"):
         gate.enter(Call("m", timeout_s=0.02))
     with pytest.raises(AbortedError):
         gate.enter(Call("m", signal=signal))

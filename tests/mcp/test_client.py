@@ -175,7 +175,7 @@ def test_waiting_for_a_turn_counts(make):
     )
     first.start()
     assert busy.wait(10)
-    with pytest.raises(McpTimeout):
+    with pytest.raises(McpTimeout, match=r"waited for its turn .* was not sent"):
         client.call_tool("echo", {"t": "mine"}, timeout_s=0.1)
     first.join()
     told = json.loads(said(client.call_tool("report")))

@@ -210,8 +210,12 @@ class Gate:
             turn: SimpleQueue[bool] = SimpleQueue()
             self._waiting.append(turn)
         if not self._wait(turn, call):
-            call.check()
-            raise call.too_late()
+            if call.signal is not None:
+                call.signal.raise_if_aborted()
+            raise McpTimeout(
+                f"{call.method} waited for its turn until its time limit and was not sent; "
+                "max_concurrency lets more calls run at once"
+            )
 
     def leave(self) -> None:
         """Give the place to the next, or back."""
