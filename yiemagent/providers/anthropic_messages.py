@@ -75,6 +75,7 @@ class AnthropicMessages(HttpProvider):
     """
 
     api: ClassVar[str] = "anthropic-messages"
+    _joined_fields = frozenset({"output_config"})
     endpoint = Endpoint(
         "anthropic",
         "https://api.anthropic.com",
@@ -141,13 +142,6 @@ class AnthropicMessages(HttpProvider):
             "model": model,
             "stream": self._stream,
         }
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        ours, theirs = body.get("output_config"), self._extra_body.get("output_config")
-        merged = super()._with_extra(dict(body))
-        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-            merged["output_config"] = {**ours, **theirs}
-        return merged
 
     def _assembler(self, model: str) -> AnthropicAssembler:
         return AnthropicAssembler(model, self.provider, self.api)

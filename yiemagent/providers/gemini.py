@@ -30,6 +30,7 @@ class Gemini(HttpProvider):
     """
 
     api: ClassVar[str] = "gemini"
+    _joined_fields = frozenset({"generationConfig", "systemInstruction", "toolConfig"})
     endpoint = Endpoint(
         "gemini",
         f"https://generativelanguage.googleapis.com{_VERSION_PATH}",
@@ -59,14 +60,6 @@ class Gemini(HttpProvider):
         if "contents" in request:
             return {key: value for key, value in request.items() if key != "model"}
         return super()._body_of_request(request)
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        merged = super()._with_extra(dict(body))
-        for name, extra in self._extra_body.items():
-            ours = body.get(name)
-            if isinstance(ours, Mapping) and isinstance(extra, Mapping):
-                merged[name] = {**ours, **extra}
-        return merged
 
     def _assembler(self, model: str) -> GeminiAssembler:
         return GeminiAssembler(model, self.provider, self.api)

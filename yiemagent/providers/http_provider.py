@@ -84,6 +84,8 @@ class HttpProvider(abc.ABC):
 
     is_stream_fn = True  # asked with a context; and with a request dict alone, as a plain function
     api: ClassVar[str]
+    # Fields of a body that what the user adds joins, where any other is replaced by it; None: every field.
+    _joined_fields: ClassVar[frozenset[str] | None] = frozenset()
     endpoint: Endpoint
 
     def __init__(
@@ -291,7 +293,9 @@ class HttpProvider(abc.ABC):
         return attrs.evolve(self._retry, max_delay_ms=min(known, default=None))
 
     def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        body |= self._extra_body
+        for name, extra in self._extra_body.items():
+            joins = self._joined_fields is None or name in self._joined_fields
+            body[name] = _joined(body.get(name), extra) if joins else extra
         return {key: value for key, value in body.items() if value is not None}
 
     def _ask(
@@ -415,6 +419,15 @@ def answer_of(events: Iterable[StreamEvent]) -> AssistantMessage:
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
+
+
+def _joined(ours: Any, extra: Any) -> Any:
+    """Give what the user adds to a field of ours: fields into an object, entries behind a list, else in its place."""
+    if isinstance(ours, Mapping) and isinstance(extra, Mapping):
+        return {**ours, **extra}
+    if isinstance(ours, list) and isinstance(extra, (list, tuple)):
+        return [*ours, *extra]
+    return extra
 
 
 def _raise_what_may_pass(last: Sequence[StreamEvent], answer: Assembler) -> None:

@@ -37,6 +37,7 @@ class OpenAIResponses(HttpProvider):
     """
 
     api: ClassVar[str] = "openai-responses"
+    _joined_fields = None
     native_output: ClassVar[bool] = True
     endpoint = Endpoint(
         "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)
@@ -75,16 +76,6 @@ class OpenAIResponses(HttpProvider):
             return super()._body_of_request(request)
         ours = {"model": self.model, "store": self._manner.store}
         return {**ours, **request, "stream": self._stream}
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        merged = super()._with_extra(dict(body))
-        for name, extra in self._extra_body.items():
-            ours = body.get(name)
-            if isinstance(ours, Mapping) and isinstance(extra, Mapping):
-                merged[name] = {**ours, **extra}
-            elif isinstance(ours, list) and isinstance(extra, (list, tuple)):
-                merged[name] = [*ours, *extra]
-        return merged
 
     def _assembler(self, model: str) -> ResponseAssembler:
         return ResponseAssembler(model, self.provider, self.api)
