@@ -458,10 +458,12 @@ def test_a_fault_in_the_link_ends_what_waits(server, caplog):
 def test_user_and_password_let_us_in():
     """They go to the server, from the arguments or from the address."""
     with MiniNats(user="u", password="p:/") as server:
-        with NatsClient(server.url, user="u", password="p:/") as client:
-            client.flush()
-        with NatsClient(f"nats://u:p%3A%2F@127.0.0.1:{server.port}") as client:
-            client.flush()
+        for address, login in (
+            (server.url, {"user": "u", "password": "p:/"}),
+            (f"nats://u:p%3A%2F@127.0.0.1:{server.port}", {}),
+        ):
+            with NatsClient(address, **login) as client, pytest.raises(NoResponders):
+                client.request("nobody", b"", 5)
 
 
 def test_who_is_not_let_in_is_told_and_nothing_secret_is_shown():

@@ -765,6 +765,8 @@ def test_abort_while_sending(client):
         with Abort(lambda: server.wait_for(connections=1) or threading.Event().wait(0.1)) as signal:
             client.request("POST", server.url, body=body, signal=signal, idle_timeout_s=None)
 
+        assert not server.requests
+
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_abort_before_headers(certificate, secure):
@@ -775,6 +777,8 @@ def test_abort_before_headers(certificate, secure):
         with Abort(lambda: server.wait_for(requests=1)) as signal:
             client.request("GET", server.url, signal=signal)
         server.wait_until_idle()
+
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -925,13 +929,12 @@ def test_get_json_without_time_limit():
 
 def test_get_json_abort():
     """A tool's signal ends its request."""
-    with (
-        ScriptedServer(
-            Answer(b"[", headers=[("Content-Length", "2")], length=False, then="hang")
-        ) as server,
-        Abort(lambda: server.wait_for(requests=1)) as signal,
-    ):
-        get_json(server.url, signal=signal)
+    half = Answer(b"[", headers=[("Content-Length", "2")], length=False, then="hang")
+    with ScriptedServer(half) as server:
+        with Abort(lambda: server.wait_for(requests=1)) as signal:
+            get_json(server.url, signal=signal)
+
+        assert len(server.requests) == 1
 
 
 def test_server_speaks_no_tls(client):

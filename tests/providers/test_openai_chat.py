@@ -599,15 +599,16 @@ def test_abort_while_connecting():
     provider = OpenAIChat(
         "m", base_url="http://api.test", client=HttpClient(environ={}, resolver=resolver)
     )
-    aborted(provider, resolving.wait)
+    assert aborted(provider, resolving.wait).content == ()
     gate.set()
 
 
 def test_abort_before_headers():
     """An abort ends the wait for the headers."""
     with serving(Answer(status=None, then="hang")) as (server, provider):
-        aborted(provider, lambda: server.wait_for(requests=1))
+        assert aborted(provider, lambda: server.wait_for(requests=1)).content == ()
         server.wait_until_idle()
+        assert len(server.requests) == 1  # and it is not asked again
 
 
 def test_abort_mid_stream():
