@@ -52,7 +52,7 @@ def make(answers=("fine",), *tools, sinks=(), signal=None, grace_s=0.1, config=N
     pool = DaemonPool("yiem-test-tool")
 
     def work(run):
-        ports = LoopPorts(stream_fn=model, emit=run.emit, pool=pool)
+        ports = LoopPorts(stream_fn=model, emit=run.emit, pool=pool, begin_call=run.begin_call)
         return run_loop([PROMPT], AgentContext("", (), tools), settings, run.signal, ports)
 
     done = options.pop("on_done", lambda: None)
@@ -1026,6 +1026,74 @@ def test_a_tools_progress_does_not_take_the_error_of_a_record(caplog):
     assert answer.error_message == "OSError: no space"
     assert raised == []
     assert "could not be recorded" in caplog.text
+
+
+def test_a_call_is_recorded_before_it_begins():
+    """Each is recorded by itself, behind the answer that holds it and before its tool runs."""
+    recorded = []
+
+    def work(call_id, *_args):
+        recorded.append(f"run {call_id}")
+
+    run = make(
+        [calls(call("work", {}, "a"), call("work", {}, "b")), "fine"],
+        tool("work", work),
+        record=lambda event: recorded.append(type(event).__name__),
+        record_call=lambda one: recorded.append(f"begin {one.id}"),
+    )
+
+    assert end(run).text == "fine"
+    assert [what for what in recorded if not what.endswith("UpdateEvent")] == [
+        "AgentStartEvent",
+        "MessageEndEvent",
+        "MessageEndEvent",
+        *["begin a", "run a", "ToolExecEndEvent", "MessageEndEvent"],
+        *["begin b", "run b", "ToolExecEndEvent", "MessageEndEvent"],
+        "TurnEndEvent",
+        "MessageEndEvent",
+        "TurnEndEvent",
+        "AgentEndEvent",
+    ]
+
+
+def test_a_call_that_can_not_be_recorded_never_begins():
+    """The run ends with an error that says why, and the call has a result."""
+    ran, told = [], RecordingSink()
+
+    def record_call(_call):
+        raise OSError("no space")
+
+    run = make(
+        [calls(call("work"))],
+        tool("work", lambda *_: ran.append(1)),
+        sinks=(told,),
+        record_call=record_call,
+    )
+
+    assert end(run).error_message == "OSError: no space"
+    assert ran == []
+    assert run.new_messages[-1].text == "The run failed: OSError: no space"
+    check_event_order(told.events)
+
+
+def test_a_call_of_a_run_that_was_settled_never_begins():
+    """Where an abort's grace ended before the call was recorded, it is neither recorded nor run."""
+    recorded, begun = [], []
+
+    def work(run):
+        run.emit(AgentStartEvent())
+        hold()
+        run.begin_call(call("work").tool_calls[0])
+        begun.append(1)
+
+    with Hold() as hold:
+        run = make(work=work, grace_s=0.0, record_call=recorded.append)
+        hold.wait()
+        run.signal.abort()
+        end_without_thread(run)
+    end(run)
+
+    assert (recorded, begun) == ([], [])
 
 
 def test_what_comes_too_late_is_not_recorded(caplog):

@@ -11,7 +11,7 @@ import contextvars
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
 
@@ -79,6 +79,7 @@ def execute_tool_calls(
     emit: Emit,
     *,
     pool: DaemonPool,
+    begin: Callable[[ToolCall], None] | None = None,
 ) -> ToolCallBatch:
     """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
 
@@ -89,8 +90,10 @@ def execute_tool_calls(
         signal: the run's.
         emit: takes the events, in order.
         pool: runs the calls.
+        begin: called with each call right before a worker gets it; what it raises keeps the call from running, and is
+            raised here.
     """
-    batch = _Batch(context, assistant_message, config, signal, emit, pool)
+    batch = _Batch(context, assistant_message, config, signal, emit, pool, begin)
     batch.prepare()
     wake = signal.add_callback(lambda: batch.settled.put(None))
     try:
@@ -145,6 +148,7 @@ class _Batch:
     signal: AbortSignal
     emit: Emit
     pool: DaemonPool
+    begin: Callable[[ToolCall], None] | None
     # (index, outcome) of a call that is done, or None: the run was aborted.
     settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
     prepared: dict[int, PreparedToolCall] = attrs.field(factory=dict)
@@ -235,6 +239,8 @@ class _Batch:
         if self.signal.aborted:
             self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
             return
+        if self.begin is not None:
+            self.begin(prepared.tool_call)
         signal = AbortSignal(self.signal)
         limit = prepared.tool.timeout_s
         self.running[index] = _Running(

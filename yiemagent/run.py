@@ -29,6 +29,7 @@ from yiemagent.events import (
     MessageEndEvent,
     MessageStartEvent,
     SinkFailedEvent,
+    ToolExecStartEvent,
     ToolExecUpdateEvent,
     TurnStartEvent,
     stamp,
@@ -37,6 +38,7 @@ from yiemagent.loop import made_answer
 from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
+    ToolCall,
 )
 from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
@@ -53,7 +55,9 @@ _EXIT_WAIT_S = 0.5
 
 
 # Events that a record does without.
-_UNRECORDED = frozenset({MessageStartEvent, ToolExecUpdateEvent, TurnStartEvent})
+_UNRECORDED = frozenset(
+    {MessageStartEvent, ToolExecStartEvent, ToolExecUpdateEvent, TurnStartEvent}
+)
 
 
 class RunAbandoned(BaseException):
@@ -78,8 +82,9 @@ class Run:
         prompts: messages that the run begins with; they enter the history on every path.
         sinks: called with each event, in order, one event at a time; what they raise changes nothing.
         record: called with each event before anybody is told of it, one at a time, except for those that tell nothing
-            that others do not: starts of turns and messages, progress of tools. May block for as long as a write does.
-            What it raises ends the run with an error.
+            that others do not: starts of turns, messages and tools, progress of tools. May block for as long as a
+            write does. What it raises ends the run with an error.
+        record_call: called with each tool call before it begins, and like `record` otherwise.
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
@@ -98,6 +103,7 @@ class Run:
         prompts: Sequence[AgentMessage] = (),
         sinks: Sequence[EventSink] = (),
         record: Callable[[Event], None] | None = None,
+        record_call: Callable[[ToolCall], None] | None = None,
         signal: AbortSignal | None = None,
         grace_s: float = 1.0,
         context: contextvars.Context | None = None,
@@ -112,6 +118,7 @@ class Run:
         self.dropped = 0
         self._work = work
         self._record = record
+        self._record_call = record_call
         self._unrecorded: Exception | None = (
             None  # what `record` raised last; whoever emits looks at it
         )
@@ -216,6 +223,19 @@ class Run:
             self._emit_in_order(event)
         if self._unrecorded is not None:
             self._stop_unrecorded()
+
+    def begin_call(self, call: ToolCall) -> None:
+        """Have it recorded that a tool call begins; on the run's own thread, right before it does.
+
+        Raises:
+            Exception: it is not recorded, so the call must not begin, and the run ends.
+        """
+        if self._record_call is None:
+            return
+        with self._recording:
+            if self._owner is not None:
+                raise RunAbandoned
+            self._record_call(call)
 
     def _stop_unrecorded(self) -> None:
         """End the run whose events can't be recorded: nothing may be asked or run that leaves no trace."""

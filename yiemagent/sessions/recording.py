@@ -1,8 +1,9 @@
 """What a session writes of a run: a fold over its events. Pure, but for the clock that says when a while has passed.
 
-A user's message is written before the model is asked, an answer before its tools run, a call's start before its effect,
-a result as soon as it is there, whichever call of the batch it belongs to. Of an answer that takes long, what has come
-so far is written once a second. The end of a run is written where its last message does not show that it is one.
+A user's message is written before the model is asked, an answer before its tools run, a result as soon as it is there,
+whichever call of the batch it belongs to. Of an answer that takes long, what has come so far is written once a second.
+The end of a run is written where its last message does not show that it is one. That a call begins is no event: it is
+told of when it is taken up, and may then wait for a person, or for the calls before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from yiemagent.events import (
     MessageEndEvent,
     MessageUpdateEvent,
     ToolExecEndEvent,
-    ToolExecStartEvent,
 )
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from yiemagent.sessions.bodies import (
@@ -26,7 +26,6 @@ from yiemagent.sessions.bodies import (
     MessageBody,
     PartialBody,
     RunEndBody,
-    ToolCallStartedBody,
 )
 from yiemagent.streaming import (
     StreamEvent,
@@ -65,8 +64,6 @@ class Recording:
             return self._update(event.stream_event)
         if kind is MessageEndEvent:
             return self._message(event.message)
-        if kind is ToolExecStartEvent:
-            return ToolCallStartedBody(event.tool_call_id, event.tool_name)
         if kind is ToolExecEndEvent:
             self._answered.add(event.tool_call_id)
             self._finished = False

@@ -33,6 +33,7 @@ from yiemagent.sessions.bodies import (
     QueuedBody,
     QueuedKind,
     ThinkingChangeBody,
+    ToolCallStartedBody,
     WithdrawnBody,
 )
 from yiemagent.sessions.conversation import context_of, is_unfinished
@@ -410,6 +411,15 @@ class Session:
             if self._batch and isinstance(event, (TurnEndEvent, AgentEndEvent)):
                 self._store.sync()
 
+    def record_call(self, call: ToolCall) -> None:
+        """Write that a tool call begins, before it does: from here on it may have had its effect.
+
+        Raises:
+            SessionError: it is not written, and the call must not begin.
+        """
+        with self._lock:
+            self._log.write(ToolCallStartedBody(call.id, call.name))
+
     def accept(self, kind: QueuedKind, message: AgentMessage) -> None:
         """Write that a message was accepted and waits.
 
@@ -433,10 +443,10 @@ class Session:
                 self._log.write(WithdrawnBody(tuple(ids)))
 
     def reopen(self, leave_open: Callable[[ToolCall], bool]) -> tuple[AgentMessage, ...]:
-        """Give the messages with the calls left open that had started when the process was killed and may run again.
+        """Give the messages with the calls left open that had no result when the process was killed and may run now.
 
         Args:
-            leave_open: called with each such call; True leaves it without a result.
+            leave_open: called with each such call, begun or not; True leaves it without a result.
         """
         with self._held():
             if self._log.recovering:
