@@ -309,7 +309,8 @@ class _Batch:
             )
             call.signal.abort(text)
             call.signal.release()
-            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
+            if tool.isolation == "thread":  # else it is ended with its process
+                logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
             self._settle_failed(index, call.prepared.tool_call, text)
 
     def leave(self) -> None:
