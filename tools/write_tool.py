@@ -216,9 +216,10 @@ def _draft(args: Mapping[str, Any]) -> ToolDraft:
 
 
 @contextlib.contextmanager
-def _saying_so(name: str) -> Iterator[None]:
+def _saying_so(name: Any) -> Iterator[None]:
     """Have every error say that nothing was written."""
-    shown = name if len(name) <= 80 else f"{name[:77]}..."
+    shown = str(name)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     try:
         yield
     except ToolError as error:

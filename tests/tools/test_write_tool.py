@@ -357,7 +357,7 @@ def test_an_abort_leaves_nothing(store, folder):
 
 NAMES = [
     *("../evil", "..\\evil", "/opt/evil_abs", "a/b", "evil.py", "class", "None", "", " x", "x "),
-    *("two words", "tool\n", "tool\0", "naïve", "1tool", "__init__", "__class__", "x" * 300),
+    *("two words", "tool\n", "tool\0", "naïve", "1tool", "__init__", "__class__", "x" * 300, 5),
     *("list_tools", "write_tool", "con:1", "json", "os", "_private", "my_registry", "SHOUT_OTHER"),
 ]
 
@@ -393,6 +393,7 @@ def test_a_link_is_left_alone(store, folder, replace):
 SCHEMAS = [
     {"type": "object", "properties": {"text": {"$ref": "https://example.org/schema.json"}}},
     {"type": "object", "properties": {"text": {"$ref": "file:///etc/passwd"}}},
+    {"type": "object", "allOf": [{"anyOf": [{"$ref": "#"}]}]},
     {"type": "object", "description": "x" * 10_000_000},
     {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(5000)}},
     json.loads('{"type": "object", "not": ' * 60 + "true" + "}" * 60),
@@ -400,9 +401,11 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=["remote", "file", "10 MB", "wide", "deep", "type"])
+@pytest.mark.parametrize(
+    "schema", SCHEMAS, ids=["remote", "file", "endless", "10 MB", "wide", "deep", "type"]
+)
 def test_bad_schemas_change_nothing(store, folder, schema):
-    """References to elsewhere, and schemas that are too large or too deep, are refused with a reason."""
+    """References to elsewhere or without an end, and schemas that are too large or deep, are refused with a reason."""
     before = tree(folder.parent)
     said = refused(store, input_schema=schema)
 
