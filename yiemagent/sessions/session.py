@@ -46,6 +46,8 @@ from yiemagent.sessions.tree import Tree
 
 __all__ = ["Session"]
 
+_SYNCED = frozenset({TurnEndEvent, AgentEndEvent})  # what makes a batch safe from a power failure
+
 
 class Session:
     """A conversation kept in a store; made by `create`, `open` and `in_memory`. Any thread may use it.
@@ -396,19 +398,21 @@ class Session:
         Raises:
             SessionError: it is not written, and waits; it goes before whatever is written next.
         """
-        if event.__class__ is TurnEndEvent and not self._batch:
+        kind = event.__class__
+        if kind is TurnEndEvent and not self._batch:
             return
         with self._lock:  # a forked child has no run of its parent's, and so records nothing here
             body = self._recording.take(event)
-            if isinstance(body, PartialBody):
+            if body is None:
+                if kind is AgentStartEvent:
+                    self._log.flush()
+                elif isinstance(event, CompactionEndEvent) and event.summary is not None:
+                    self._log.write_compaction(event.summary, event.kept, event.details)
+            elif isinstance(body, PartialBody):
                 self._log.write_partial(body)
-            elif body is not None:
-                self._log.write_later(self._as_delivered(body))
-            elif isinstance(event, AgentStartEvent):
-                self._log.flush()
-            elif isinstance(event, CompactionEndEvent) and event.summary is not None:
-                self._log.write_compaction(event.summary, event.kept, event.details)
-            if self._batch and isinstance(event, (TurnEndEvent, AgentEndEvent)):
+            else:
+                self._log.write_later(self._as_delivered(body) if self._waiting else body)
+            if self._batch and kind in _SYNCED:
                 self._store.sync()
 
     def record_call(self, call: ToolCall) -> None:
@@ -471,7 +475,7 @@ class Session:
 
     def _as_delivered(self, body: Body) -> Body:
         """Give a message that waited as what it is now: delivered."""
-        if isinstance(body, MessageBody) and self._waiting:
+        if isinstance(body, MessageBody):
             entry_id = self._taken(body.message)
             if entry_id is not None:
                 return DeliveredBody(entry_id)
