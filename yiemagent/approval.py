@@ -295,7 +295,8 @@ def ask_in_terminal(
 
     It waits as long as that takes, and an abort ends the wait at once. At the end of the input the call is blocked.
     "For this run" is for the same tool object: one that was loaded anew is asked for again. "For ever" is for a tool of
-    that name which says the same of itself; see `yiemagent.decisions`.
+    that name which says the same of itself and, where it is from a tool file, has the same code; see
+    `yiemagent.decisions`.
 
     Args:
         names: names of tools, or patterns, as with `allow`.
@@ -425,6 +426,10 @@ class _Asking:
         for name, value in call.args.items():
             text = json.dumps(value, ensure_ascii=False, default=str)
             lines.append(f"  {shown(name, 100)}: {shown(text, limit)}")
+        if self._file is not None and self._file.allowed_another(tool, call.args):
+            lines.append(
+                "(It was allowed for ever, and has changed since: its code, or its words.)"
+            )
         return "\n".join([*lines, f"{self._answers()} > "])
 
     def _answers(self) -> str:

@@ -15,6 +15,8 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
+
 from yiemagent.builtin_folder import builtin_tools_dir
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
 from yiemagent.isolation import MAX_PROCESSES, Isolation, IsolationMode, ProcessLimits, origin_of
@@ -441,7 +443,8 @@ def load_tool_file(store: ToolStore, path: Path) -> AgentTool:
     finally:
         _filling.reset(token)
     try:
-        tool: AgentTool = isolation.bound(as_tool(loaded.given), loaded)
+        given = isolation.bound(as_tool(loaded.given), loaded)
+        tool: AgentTool = attrs.evolve(given, source_sha256=loaded.sha256)
         _look_at_schema(tool)
         store._put_file(loaded, tool)
     except ConfigurationError as error:

@@ -128,6 +128,8 @@ class AgentTool(Record):
         annotations: MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`.
         output_schema: JSON Schema of structured results, or None.
         examples: pairs of a user's sentence and the arguments it asks for; they help small models.
+        source_sha256: tells the code of the tool file that it was loaded from, helpers included; set by loading. None:
+            it is from no tool file.
 
     Raises:
         ConfigurationError: on a name that providers refuse, an empty description, an `execute` that is a coroutine
@@ -161,6 +163,7 @@ class AgentTool(Record):
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = attrs.field(
         default=(), converter=_examples, kw_only=True, repr=False
     )
+    source_sha256: str | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not _is_name(self.name):

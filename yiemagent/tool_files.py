@@ -47,6 +47,12 @@ class LoadedFile:
     package: str
     given: Any
 
+    @property
+    def sha256(self) -> str:
+        """One hash of all that it was loaded from; the same wherever the folder is."""
+        contents = [(os.path.relpath(path, self.path.parent), one) for path, one in self.digests]
+        return hashlib.sha256(repr(sorted(contents)).encode()).hexdigest()
+
     def is_current(self) -> bool:
         """Whether the files still hold what they were loaded from; told by content, not by time."""
         return all(_digest(path) == digest for path, digest in self.digests)
