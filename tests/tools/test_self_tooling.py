@@ -37,19 +37,22 @@ tool = {
     "execute_code": "return args['text'].upper()",
     "example_arguments": {"text": "trial"},
 }
-rules = allow("list_tools", "shout") | ask_later("write_tool")
+mistaken = {**tool, "execute_code": "return args['text'.upper()"}
+rules = allow("list_tools", "shout")
 if part == "first":
-    script = [call("list_tools"), call("write_tool", tool)]
+    script = [call("list_tools"), call("write_tool", mistaken)]
+    rules = rules | ask_later("write_tool")
+elif part == "approved":
+    script = [call("write_tool", tool), call("shout", {"text": "hello"}), "It says HELLO."]
+    rules = rules | allow("write_tool")  # whoever approved of it wants it to work
 else:
-    script = [call("shout", {"text": "hello"}), "It says HELLO."]
+    script = ["I may not."]
 with Session.open("talk.jsonl", create=True) as session:
     if part == "first":
         with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
             answer = ask(agent, "Shout hello.", timeout_s=50)
     else:
         decisions = {waiting.id: part == "approved" for waiting in take_up_paused(session)}
-        if part != "approved":
-            script = ["I may not."]
         rules = decided(decisions) | rules
         with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
             resume_agent(agent)
@@ -84,7 +87,7 @@ def run(tmp_path):
 
 @pytest.mark.time_limit(120)
 def test_the_tool_is_made_after_the_pause(run, tmp_path):
-    """The first process ends with the call waiting; the second is told yes, writes the tool, calls it and answers."""
+    """The first process ends with a call waiting; the second, told yes, mends a mistake, calls the tool and answers."""
     first = run("first")
     files = sorted(path.name for path in (tmp_path / "tools").iterdir())
     second = run("approved")
@@ -93,7 +96,11 @@ def test_the_tool_is_made_after_the_pause(run, tmp_path):
     assert first["waiting"] == ["write_tool"]
     assert files == ["write_tool.py"]
     assert second["answer"] == "It says HELLO."
-    assert second["results"][-1] == "HELLO"
+    listed, failed, written, said = second["results"]
+    assert "- write_tool: Write Tool" in listed
+    assert "execute_code, line 1, column 12: SyntaxError: '[' was never closed" in failed
+    assert written.startswith("Wrote the tool shout.")
+    assert said == "HELLO"
     assert second["waiting"] == []
     assert "shout" in second["tools"]
     assert history(tmp_path / "tools", "shout")[0].author == "model"
