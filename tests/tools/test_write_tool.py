@@ -561,3 +561,35 @@ def test_a_model_that_hides_what_it_does_cannot_end_the_agent(store):
 
     assert answer.text == "Still here."
     assert "SystemExit: bye" in agent.messages[4].text
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os\ngetattr(os, '_exit')(3)", "its process ended with exit code 3"),
+        ("import ctypes\nctypes.string_at(0)", "its process was ended by SIGSEGV"),
+        ("import os\nos.kill(os.getpid(), 9)", "its process was ended by SIGKILL"),
+    ],
+)
+def test_in_a_process_no_written_tool_ends_the_agent(folder, code, said):
+    """With a store that isolates, code that passes every check and ends its process is an error result, no more."""
+    store = ToolStore(isolation="process")
+    register_tool(store, write_tool.get_tool(directory=folder, store=store))
+    model = ScriptedModel(
+        [
+            call("write_tool", {**FIELDS, "execute_code": code}),
+            call("shout", {"text": "a"}),
+            call("write_tool", {**FIELDS, "replace": True}),
+            call("shout", {"text": "a"}),
+            "Still here.",
+        ]
+    )
+    agent = YiemAgent(model, tool_store=store)
+    answer = ask(agent, "Go.", timeout_s=50)
+    stop_agent(agent)
+    store.close()
+    results = [message for message in agent.messages if message.role == "toolResult"]
+
+    assert answer.text == "Still here."
+    assert (said in results[1].text, results[1].is_error) == (True, True)
+    assert results[3].text == "A"
