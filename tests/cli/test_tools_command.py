@@ -105,6 +105,11 @@ def test_a_group_is_listed_and_called(tmp_path, monkeypatch, capsys):
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert main(["tools", "call", "read_file", "path=a.txt", "--with", "files"]) == 0
     text = capsys.readouterr().out
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("below\n")
+    words = ["path=a.txt", "--with", "files", "--root", "sub"]
+    assert main(["tools", "call", "read_file", *words]) == 0
+    assert capsys.readouterr().out == "below\n"
     assert main(["tools", "call", "read_file", "path=a.txt"]) == 2
 
     assert names == ["edit_file", "read_file", "search_files", "write_file", "list_tools"]

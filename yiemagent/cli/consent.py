@@ -23,7 +23,15 @@ from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.registry import builtin_tools_dir
 from yiemagent.workspace import ROOT_VARIABLE
 
-__all__ = ["GROUPS", "add_consent", "add_groups", "consent_of", "unknown_names", "working_in"]
+__all__ = [
+    "GROUPS",
+    "add_consent",
+    "add_groups",
+    "add_rooted_groups",
+    "consent_of",
+    "unknown_names",
+    "working_in",
+]
 
 GROUPS = ("files", "shell", "web")
 # The groups whose tools work in a folder.
@@ -49,8 +57,8 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_consent(parser: argparse.ArgumentParser) -> None:
-    """Add what decides which tools are there, where they work, and who is asked."""
+def add_rooted_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the options that have groups of built-in tools and say where these work."""
     add_groups(parser)
     parser.add_argument(
         "--root",
@@ -59,6 +67,11 @@ def add_consent(parser: argparse.ArgumentParser) -> None:
         help=f"the folder of --with files, and where commands of --with shell start (default: {ROOT_VARIABLE}, else "
         "this one)",
     )
+
+
+def add_consent(parser: argparse.ArgumentParser) -> None:
+    """Add what decides which tools are there, where they work, and who is asked."""
+    add_rooted_groups(parser)
     parser.add_argument(
         "--allow",
         action="append",

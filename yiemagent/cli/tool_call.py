@@ -11,7 +11,7 @@ from typing import Any
 from yiemagent.abort import AbortSignal
 from yiemagent.arguments import parse_arguments
 from yiemagent.batch import execute_tool_calls
-from yiemagent.cli.consent import GROUPS, add_groups
+from yiemagent.cli.consent import GROUPS, add_rooted_groups
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
 from yiemagent.cli.tool_versions import new_tools_folder
 from yiemagent.codec import to_json
@@ -53,7 +53,7 @@ def add_call(actions: Any) -> None:
         type=Path,
         help="load the tool files of this folder, before the built-in ones; may be given again",
     )
-    add_groups(parser)
+    add_rooted_groups(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the whole result as one JSON object"
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from yiemagent.cli.consent import GROUPS, add_groups
+from yiemagent.cli.consent import GROUPS, add_groups, working_in
 from yiemagent.cli.mixed_parser import MixedParser
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
 from yiemagent.cli.tool_call import add_call, call_command
@@ -84,7 +84,10 @@ def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
         "revert": revert_command,
     }
     if options.action == "call":
-        store, errors = load_folders(options.tools, builtin=True, every=True, groups=options.groups)
+        with working_in(options):
+            store, errors = load_folders(
+                options.tools, builtin=True, every=True, groups=options.groups
+            )
         _warn_of(errors, terminal)
         return call_command(options, terminal, store)
     return actions[options.action](options, terminal)
