@@ -54,10 +54,12 @@ class FileProcesses:
 
     Args:
         max_processes: how many there are at most.
+        load_timeout_s: how long a file may take to load, and its process to start.
     """
 
-    def __init__(self, max_processes: int) -> None:
+    def __init__(self, max_processes: int, load_timeout_s: float = LOAD_TIMEOUT_S) -> None:
         self._pool = WorkerPool(max_processes)
+        self._load_timeout_s = load_timeout_s
 
     def load(self, path: Path, limits: ProcessLimits) -> LoadedFile:
         """Load a file in a process and give what it gave: a tool that runs there. No code of it runs here.
@@ -65,7 +67,7 @@ class FileProcesses:
         Raises:
             ToolLoadError: whatever goes wrong, the end of the process and a hang included.
         """
-        call = Call("tools/list", timeout_s=LOAD_TIMEOUT_S)
+        call = Call("tools/list", timeout_s=self._load_timeout_s)
         try:
             with self._pool.worker(ToolSource(path, (), limits), call) as worker:
                 told = _told(worker.ask("tools/list", {}, call))
@@ -74,6 +76,9 @@ class FileProcesses:
                 tool = told.tool(self._pool, source)
         except ToolLoadError:
             raise
+        except McpTimeout:
+            limit = f"{self._load_timeout_s:g} s"
+            raise _not_loaded(path, f"it did not load within {limit}, and was ended") from None
         except (McpError, ToolError, ConfigurationError) as error:
             raise _not_loaded(path, error) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -244,6 +249,4 @@ def _told(answer: Mapping[str, Any]) -> _Definition:
 
 def _not_loaded(path: Path, why: object) -> ToolLoadError:
     reason = str(why)
-    if isinstance(why, McpTimeout):
-        reason = f"it did not load within {LOAD_TIMEOUT_S:g} s, and was ended"
     return ToolLoadError(f"{path}: {reason}", str(path), None, reason)

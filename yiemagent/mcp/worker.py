@@ -106,6 +106,7 @@ class Worker:
             raise ConfigurationError("a tool in a process needs a Python that knows where it is")
         self.source = source
         self._owner = os.getpid()
+        self._was_ended = False
         self._numbers = itertools.count(1)
         self._words = ClientProtocol(_INFO, {}, era="modern")
         name = source.path.stem
@@ -159,6 +160,7 @@ class Worker:
         """End the process and all that it started; returns at once and takes no lock, for use anywhere."""
         # Else its number may be another's by now, or it is a fork's parent that has it.
         if self._connection.failure is None and self._owner == os.getpid():
+            self._was_ended = True
             self._pipe.end_at_once()
 
     def close(self) -> None:
@@ -178,6 +180,8 @@ class Worker:
 
     def _ending(self) -> str:
         """Say what happened to the process."""
+        if self._was_ended:  # while a call was under way, which ends its own process only later
+            return "its process was ended, since its store was closed"
         code, words = self._pipe.exit_code, self._pipe.last_words
         if code is None:
             text = "its process closed the connection"

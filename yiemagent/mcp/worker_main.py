@@ -110,12 +110,12 @@ class _Limits:
         if not name or self._given[name] is None:
             return error
         text = f"{type(error).__name__}: {error}".rstrip(": ")
-        return ToolError(f"{text} (the tool's process may have {self._given[name]:,} {what})")
+        return ToolError(f"{text} (the tool's process is limited to {self._given[name]:,} {what})")
 
 
 _OF_ERRNO = {
     errno.EFBIG: ("file_bytes", "bytes in a file"),
-    errno.EMFILE: ("open_files", "files open"),
+    errno.EMFILE: ("open_files", "open files"),
     errno.EAGAIN: ("processes", "processes and threads of its user"),
     errno.ENOMEM: ("memory_bytes", "bytes of memory"),
 }
