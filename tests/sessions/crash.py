@@ -11,6 +11,7 @@ its own. After each death the session is looked at; at the end a child lives.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import random
@@ -290,5 +291,7 @@ def run(kills, seed, suffixes, *, seconds=None):
 SUFFIXES = {"jsonl": ".jsonl", "sqlite": ".db"}
 
 if __name__ == "__main__":
+    # That what a kill cut is dropped is said in a warning, and is no news here.
+    logging.getLogger("yiemagent.sessions").setLevel(logging.ERROR)
     chosen = [SUFFIXES[name] for name in sys.argv[3:]] or list(SUFFIXES.values())
     print(json.dumps(run(int(sys.argv[1]), int(sys.argv[2]), chosen)))
