@@ -277,10 +277,11 @@ def test_what_is_not_approved_is_not_written(folder):
 
 def test_the_built_in_one_needs_to_be_told_where(tmp_path, monkeypatch):
     """The built-in file writes nowhere until the environment or the program names a folder, which is then made."""
-    monkeypatch.delenv("YIEMAGENT_TOOLS_DIR", raising=False)
+    monkeypatch.delenv("YIEMAGENT_WRITE_TOOL_DIR", raising=False)
+    monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path))  # where a person's own tools go
     with pytest.raises(ToolError, match="there is no folder to write tools to"):
         write_tool.get_tool().execute("1", FIELDS)
-    monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path / "by" / "environment"))
+    monkeypatch.setenv("YIEMAGENT_WRITE_TOOL_DIR", str(tmp_path / "by" / "environment"))
     result = write_tool.get_tool().execute("1", FIELDS)
     write_tool.get_tool(directory=tmp_path / "by_program").execute("1", FIELDS)
 
