@@ -7,6 +7,7 @@ interrupts, is always free to notice Ctrl-C or a reader that went away.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import math
@@ -26,6 +27,7 @@ from yiemagent.cli.keyboard import read_all
 from yiemagent.cli.mcp_client import add_config
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.cli.tool_call import ISOLATE_HELP
 from yiemagent.cli.tools import load_folders
 from yiemagent.codec import to_json
 from yiemagent.config import REASONING_LEVELS
@@ -118,8 +120,11 @@ def add_run_options(parser: argparse.ArgumentParser, *, model_help: str) -> None
         help="load the tool files of this folder, before the built-in ones; may be given again",
     )
     parser.add_argument(
-        "--no-builtin-tools", action="store_true", help="leave the built-in tools out"
+        "--no-builtin-tools",
+        action="store_true",
+        help="leave out the built-in tools that are there without --with",
     )
+    parser.add_argument("--isolate", action="store_true", help=ISOLATE_HELP)
     add_consent(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions for the model")
     parser.add_argument(
@@ -242,11 +247,14 @@ def converse(
     consent = consent_of(options, keyboard, terminal, question=events.put)
     with working_in(options):
         store, errors = load_folders(
-            options.tools, builtin=not options.no_builtin_tools, groups=options.groups
+            options.tools,
+            builtin=not options.no_builtin_tools,
+            groups=options.groups,
+            isolate=options.isolate,
         )
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
-    with more_tools(store):
+    with contextlib.closing(store), more_tools(store):
         for name in unknown_names(options, store.snapshot()):
             terminal.note(f"warning: there is no tool {name!r} now to allow or ask about", "yellow")
         agent = YiemAgent(

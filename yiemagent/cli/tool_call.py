@@ -24,7 +24,9 @@ from yiemagent.payload import freeze_json
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore, builtin_tools_dir
 
-__all__ = ["add_call", "call_command"]
+__all__ = ["ISOLATE_HELP", "add_call", "call_command"]
+
+ISOLATE_HELP = "run the files of --tools in processes of their own, which have limits and are ended at a time limit"
 
 
 def add_call(actions: Any) -> None:
@@ -53,6 +55,7 @@ def add_call(actions: Any) -> None:
         type=Path,
         help="load the tool files of this folder, before the built-in ones; may be given again",
     )
+    parser.add_argument("--isolate", action="store_true", help=ISOLATE_HELP)
     add_rooted_groups(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the whole result as one JSON object"

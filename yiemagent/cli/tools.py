@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,10 +87,15 @@ def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.action == "call":
         with working_in(options):
             store, errors = load_folders(
-                options.tools, builtin=True, every=True, groups=options.groups
+                options.tools,
+                builtin=True,
+                every=True,
+                groups=options.groups,
+                isolate=options.isolate,
             )
         _warn_of(errors, terminal)
-        return call_command(options, terminal, store)
+        with contextlib.closing(store):
+            return call_command(options, terminal, store)
     return actions[options.action](options, terminal)
 
 
@@ -152,6 +158,7 @@ def load_folders(
     builtin: bool,
     every: bool = False,
     groups: Sequence[str] = (),
+    isolate: bool = False,
 ) -> tuple[ToolStore, list[ToolLoadError]]:
     """Load the user's folders, then the built-in tools whose names are free.
 
@@ -160,6 +167,7 @@ def load_folders(
         builtin: whether to load the built-in ones that are there without being asked for.
         every: whether the built-in ones that write are among them.
         groups: the groups of built-in tools to load, too.
+        isolate: whether the user's run in processes of their own.
 
     Returns:
         The store, and what is wrong with files in it; a built-in tool that a user's replaces is nothing wrong.
@@ -169,7 +177,7 @@ def load_folders(
     """
     store = ToolStore(name="command")
     for folder in folders:
-        load_tools(store, _folder(folder))
+        load_tools(store, _folder(folder), isolation="process" if isolate else None)
     errors = list(store.load_errors)
     own = set(store.snapshot())
     if builtin:
