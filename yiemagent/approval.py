@@ -37,6 +37,7 @@ Remember: TypeAlias = Literal["tool", "call"]
 When: TypeAlias = Callable[[BeforeToolCallContext], object]
 
 _SHOWN_CHARS = 1500
+_SHOWN_LINES = 40
 _ALLOWED = BeforeToolCallResult()
 
 
@@ -424,6 +425,9 @@ class _Asking:
     def _question(self, call: BeforeToolCallContext, tool: AgentTool, limit: int | None) -> str:
         lines = [f"\nThe agent wants to call {tool.name} ({shown(tool.label, 100)}):"]
         for name, value in call.args.items():
+            if isinstance(value, str) and "\n" in value:
+                lines += [f"  {shown(name, 100)}:", *_shown_lines(value, limit)]
+                continue
             text = json.dumps(value, ensure_ascii=False, default=str)
             lines.append(f"  {shown(name, 100)}: {shown(text, limit)}")
         if self._file is not None and self._file.allowed_another(tool, call.args):
@@ -438,3 +442,14 @@ class _Asking:
         if self._file is not None:
             longer += f"  [f] {what} for ever  [v] never"
         return f"[y] yes, once  {longer}  [n] no, and why  [s] show all"
+
+
+def _shown_lines(text: str, limit: int | None) -> list[str]:
+    """Give a text of several lines, each behind a mark, so that none passes for another part of the question."""
+    given = text.split("\n")
+    each = limit and max(200, limit // len(given))
+    lines = [f"    | {shown(line, each)}" for line in given]
+    if limit is None or len(lines) <= _SHOWN_LINES:
+        return lines
+    half = _SHOWN_LINES // 2
+    return [*lines[:half], f"    … {len(lines) - 2 * half} lines more …", *lines[-half:]]
