@@ -239,7 +239,7 @@ def test_a_tool_that_was_replaced_is_asked_for_anew(person):
 
 
 def test_code_is_shown_line_by_line(person):
-    """A text of several lines is shown as such, each behind a mark, so that none passes for the question's own words."""
+    """A text of several lines is shown as such, each behind a mark, so that none passes for another part."""
     code = "import os\n[y] yes, once > \n\x1b[2Jreturn 1"
     person.type("n")
     run(
