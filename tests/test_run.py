@@ -227,7 +227,7 @@ def test_context_variables_of_the_starter_are_seen_everywhere():
     end(run)
 
     assert {value for value, _ in seen} == {"starters"}
-    assert len({thread for _, thread in seen}) == 2
+    assert {thread for _, thread in seen} == {"yiem-test-run"}
 
 
 @pytest.mark.parametrize(
@@ -845,6 +845,7 @@ def work(run):
     running.set()
     run.signal.wait()
     run.emit(NoticeEvent("after the gate"))
+    yield from ()
     return AssistantMessage("never")
 
 run = Run(work, name="yiem-run", state=AgentState(), sinks=[told.append])

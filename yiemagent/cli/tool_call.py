@@ -20,6 +20,7 @@ from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import freeze_json
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore
+from yiemagent.relay import finish
 
 __all__ = ["add_call", "call_command"]
 
@@ -109,7 +110,8 @@ def _called(store: ToolStore, call: ToolCall, emit: Any) -> ToolResultMessage:
     signal, pool = AbortSignal(), DaemonPool("yiem-call")
     try:
         context = AgentContext("", (message,), store.snapshot())
-        batch = execute_tool_calls(context, message, AgentLoopConfig(), signal, emit, pool=pool)
+        steps = execute_tool_calls(context, message, AgentLoopConfig(), signal, emit, pool=pool)
+        batch = finish(steps, pool.start)
     except BaseException:  # Ctrl-C, mostly; whatever it is, the tool is told
         signal.abort("interrupted")
         raise
