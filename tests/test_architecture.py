@@ -34,7 +34,7 @@ FLOORS = {
     "payload": 1,
     "pool": 1,
     "registrations": 1,
-    "relay": 1,
+    "relay": 3,
     "telling": 9,
     "schema": 1,
     "tool_literals": 1,

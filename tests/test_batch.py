@@ -487,13 +487,13 @@ def test_the_result_that_is_late_is_ignored():
     with Hold() as hold:
         done = batch(
             calls(call("work")),
-            tool(function=hold, timeout_s=0.02),
+            tool(function=hold, timeout_s=0.3),
             after_tool_call=lambda *_: after.set(),
         )
         hold.let_go()
         assert after.wait(WAIT_S)
 
-    assert done.results == [("work timed out after 0.02 s", True)]
+    assert done.results == [("work timed out after 0.3 s", True)]
 
 
 # -- aborts --
@@ -676,7 +676,7 @@ def test_a_call_that_an_abort_meets_at_the_workers_door_never_runs():
         RecordingSink(),
         pool=pool,
     )
-    done = finish(steps, pool.start)
+    done = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
 
     assert (seen, [message.text for message in done.messages]) == ([], [ABORTED_TEXT] * 2)
@@ -721,7 +721,7 @@ def test_a_call_that_gets_no_thread_is_answered_and_never_runs():
         RecordingSink(),
         pool=pool,
     )
-    done = finish(steps, pool.start)
+    done = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
 
     texts = [message.text for message in done.messages]

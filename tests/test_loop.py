@@ -139,7 +139,7 @@ def test_the_callers_context_stays_as_it_was():
         AbortSignal(),
         LoopPorts(stream_fn=ScriptedModel(["fine"]), emit=RecordingSink(), pool=pool),
     )
-    answer = finish(steps, pool.start)
+    answer = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
 
     assert answer.text == "fine"
     assert tuple(context.messages) == history
@@ -442,7 +442,7 @@ def loop(model, *, live_tools=None, prepare_context=None, context=None, **config
             prepare_context=prepare_context,
         ),
     )
-    answer = finish(steps, pool.start)
+    answer = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
     return answer, sink
 
@@ -507,7 +507,7 @@ def test_a_run_without_prompts_begins_with_follow_ups_on_an_answered_history():
         AbortSignal(),
         LoopPorts(stream_fn=ScriptedModel(["fine"]), emit=sink, pool=pool),
     )
-    finish(steps, pool.start)
+    finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
 
     assert [event.message.text for event in sink.of(MessageEndEvent)] == ["and?", "fine"]
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.support.loops import WAIT_S, Hold, raising
+from yiemagent.abort import AbortSignal
 from yiemagent.pool import DaemonPool
 from yiemagent.relay import LeftBehind, OwnCall, Relay, finish
 
@@ -169,11 +170,31 @@ def test_work_can_be_finished_on_a_thread_that_comes_back():
     pool = DaemonPool("yiem-test-tool")
     with Hold() as hold:
         late = call(hold, ends_at=time.monotonic())
-        assert finish(working(call(), late, call()), pool.start) == ["made", None, "made"]
+        assert finish(
+            working(call(), late, call()), pool.start, signal=AbortSignal(), grace_s=1.0
+        ) == ["made", None, "made"]
     pool.shutdown(wait=False)
 
 
 def test_work_that_gets_no_thread_is_not_finished():
     """What starts threads may raise; the work ends there."""
     with pytest.raises(RuntimeError, match="no thread"):
-        finish(working(call()), raising(RuntimeError("no thread")))
+        finish(
+            working(call()),
+            raising(RuntimeError("no thread")),
+            signal=AbortSignal(),
+            grace_s=1.0,
+        )
+
+
+def test_an_abort_leaves_a_call_its_grace_and_then_gives_it_up():
+    """One that returns within the grace is heard, one that does not is given up."""
+    pool = DaemonPool("yiem-test-tool")
+    signal = AbortSignal()
+    with Hold() as hold:
+        heeding, deaf = call(lambda: signal.wait(WAIT_S)), call(hold)
+        threading.Thread(target=lambda: (hold.wait(), signal.abort())).start()
+        given = finish(working(deaf, heeding), pool.start, signal=signal, grace_s=0.05)
+    pool.shutdown(wait=False)
+
+    assert given == [None, True]

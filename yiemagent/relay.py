@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from yiemagent.abort import AbortSignal, Deadline
+
 __all__ = ["LeftBehind", "OwnCall", "Relay", "Steps", "finish"]
 
 T = TypeVar("T")
@@ -117,12 +119,20 @@ class Relay(Generic[T]):
         return self._call is not None and self._call.take()
 
 
-def finish(steps: Steps[T], start: Callable[[Callable[[], None]], None]) -> T:
+def finish(
+    steps: Steps[T],
+    start: Callable[[Callable[[], None]], None],
+    *,
+    signal: AbortSignal,
+    grace_s: float,
+) -> T:
     """Do work on this thread, which is to come back whatever a call does; gives what the work gives.
 
     Args:
         steps: the work.
         start: has a function called on another thread, such as `DaemonPool.start`; calls are made there.
+        signal: the work's.
+        grace_s: seconds that a call has to return after an abort.
     """
     given = None
     while True:
@@ -130,14 +140,25 @@ def finish(steps: Steps[T], start: Callable[[Callable[[], None]], None]) -> T:
             call = steps.send(given)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what `Steps` says
-        given = _made(call, start)
+        given = _made(call, start, signal, grace_s)
 
 
-def _made(call: OwnCall, start: Callable[[Callable[[], None]], None]) -> Any:
-    """Give what a call gave, or None once its time is up."""
-    done: SimpleQueue[Any] = SimpleQueue()
-    start(lambda: done.put(call.function()))
+def _made(
+    call: OwnCall,
+    start: Callable[[Callable[[], None]], None],
+    signal: AbortSignal,
+    grace_s: float,
+) -> Any:
+    """Give what a call gave, or None once its time or the grace is over."""
+    news: SimpleQueue[tuple[Any] | None] = SimpleQueue()
+    unwatch = signal.add_callback(lambda: news.put(None))
     try:
-        return done.get(timeout=call.remaining_s())
+        start(lambda: news.put((call.function(),)))
+        done = news.get(timeout=call.remaining_s())
+        if done is None:  # aborted
+            done = news.get(timeout=Deadline(grace_s).remaining_s())
     except Empty:
         return None
+    finally:
+        unwatch()
+    return None if done is None else done[0]

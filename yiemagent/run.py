@@ -217,12 +217,13 @@ class Run:
         watch = self._watch
         assert watch is not None
         watch.bell.ring()
-        if watch.serves:
+        if watch.thread is not None:
             return
-        watch.serves = True
         try:
-            self._thread_of_its_own(self._keep_looking, "watch").start()
+            watch.thread = self._thread_of_its_own(self._keep_looking, "watch")
+            watch.thread.start()
         except RuntimeError:
+            watch.thread = None
             logger.warning("no thread to keep the time limits of %s", self.name)
 
     def _keep_looking(self) -> None:
@@ -325,9 +326,11 @@ class Run:
         self.signal.abort("the interpreter exits")
 
     def join(self, timeout_s: float | None) -> None:
-        """Wait for the run's thread to end."""
-        if self._relay.thread is not None:
-            self._relay.thread.join(timeout_s)
+        """Wait for the run's threads to end."""
+        deadline = Deadline(timeout_s)
+        for thread in (self._relay.thread, None if self._watch is None else self._watch.thread):
+            if thread is not None:
+                thread.join(deadline.remaining_s())
 
 
 @attrs.define(eq=False)
@@ -335,7 +338,7 @@ class _Watch:
     """What a run needs that has a thread of its own to look after its calls."""
 
     bell: Doorbell = attrs.field(factory=Doorbell)
-    serves: bool = False  # whether the thread was started
+    thread: threading.Thread | None = None
 
 
 def _why(signal: AbortSignal) -> str:

@@ -108,8 +108,13 @@ class Telling:
         # Asked without the lock, which a tool that emits without end may hold most of the time.
         if self._owner is not None:
             self._drop()
-        elif self._unheard:  # nobody to be told in order
-            if not self._take_in(event, None):
+        elif self._unheard:  # nobody to be told in order: it counts, and that is all
+            with self.gate:
+                owner: object | None = self._owner  # claimed meanwhile, perhaps
+                counts = owner is None and self._progress.take(event)
+                if counts and event.__class__ is MessageEndEvent:
+                    self._on_message(event.message)
+            if not counts:
                 self._drop()
         else:
             self._emit_in_order(event)

@@ -110,8 +110,9 @@ def _called(store: ToolStore, call: ToolCall, emit: Any) -> ToolResultMessage:
     signal, pool = AbortSignal(), DaemonPool("yiem-call")
     try:
         context = AgentContext("", (message,), store.snapshot())
-        steps = execute_tool_calls(context, message, AgentLoopConfig(), signal, emit, pool=pool)
-        batch = finish(steps, pool.start)
+        config = AgentLoopConfig()
+        steps = execute_tool_calls(context, message, config, signal, emit, pool=pool)
+        batch = finish(steps, pool.start, signal=signal, grace_s=config.abort_grace_s)
     except BaseException:  # Ctrl-C, mostly; whatever it is, the tool is told
         signal.abort("interrupted")
         raise
