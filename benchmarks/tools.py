@@ -6,6 +6,10 @@
 A reload check is what an agent with a watched folder does at every turn: it finds out, by content, that nothing
 changed; the least is reading the files. Loading is compared with importing the same files as modules, without bytecode.
 Both take turns in this process, and the median over the rounds is shown; CPU time counts.
+
+A call of a tool in a process of its own is compared with a line of JSON that a bare child echoes over pipes, and the
+first one, which starts the process and loads the file, with `python -c "import jsonschema"`. Of these the time on the
+clock counts, and of the first the CPU time of the children, too.
 """
 
 from __future__ import annotations
@@ -14,7 +18,11 @@ import argparse
 import contextlib
 import gc
 import importlib
+import itertools
+import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +35,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 FILES = 500
+CALLS = 50  # in a row, in one round
+ECHO = (
+    "import json, sys\nfor line in sys.stdin:\n    print(json.dumps(json.loads(line)), flush=True)"
+)
 TOOL = '''"""Look something up, number {number}."""
 
 from collections.abc import Callable
@@ -100,6 +112,72 @@ def figures(rounds: int, folder: Path, count: int) -> Iterator[Figure]:
     yield _figure(f"loading {count} tool files to importing them plainly: CPU", loads, 6)
 
 
+def isolation_figures(rounds: int, folder: Path) -> Iterator[Figure]:
+    from yiemagent.registry import ToolStore, load_tools
+
+    (folder / "look_up.py").write_text(TOOL.format(number=1))
+    store = ToolStore(isolation="process")
+    tool = load_tools(store, folder, on_error="raise")["look_up_1"]
+
+    def called() -> None:
+        assert tool.execute("call_1", {"query": "tea", "limit": 1}).text == "tea 1"
+
+    with _echoing() as echo:
+        warm = [(_wall_s(echo, CALLS), _wall_s(called, CALLS)) for _ in range(rounds * 4 + 1)][1:]
+    yield _figure(f"{CALLS} calls in a warm process to {CALLS} lines echoed: clock", warm, 30)
+    store.close()
+    cold = [(_import_cost(), _first_call_cost(called, store.close)) for _ in range(rounds * 2)]
+    clock = [(least[0], ours[0]) for least, ours in cold]
+    yield _figure("a first call, in a new process, to importing jsonschema: clock", clock, 3)
+    cpu = [(least[1], ours[1]) for least, ours in cold]
+    yield _figure("a first call, in a new process, to importing jsonschema: CPU", cpu, 3)
+
+
+@contextlib.contextmanager
+def _echoing() -> Iterator[Callable[[], None]]:
+    """Have a bare child echo lines; gives what sends it a call as JSON and takes the echo."""
+    params = {"name": "look_up_1", "arguments": {"query": "tea", "limit": 1}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", ECHO], **pipes) as child:
+
+        def echo() -> None:
+            child.stdin.write(line.encode() + b"\n")
+            child.stdin.flush()
+            assert json.loads(child.stdout.readline())["id"] == 1
+
+        yield echo
+        child.stdin.close()
+
+
+def _import_cost() -> tuple[float, float]:
+    """Give the seconds on the clock and of CPU of a Python that imports jsonschema."""
+    began, cpu = time.perf_counter(), _children_cpu_s()
+    subprocess.run([sys.executable, "-c", "import jsonschema"], check=True)
+    return time.perf_counter() - began, _children_cpu_s() - cpu
+
+
+def _first_call_cost(called: Callable[[], None], close: Callable[[], None]) -> tuple[float, float]:
+    """Give the same of a call that starts a process; its end is in the CPU time and not on the clock."""
+    began, cpu = time.perf_counter(), _children_cpu_s()
+    called()
+    took = time.perf_counter() - began
+    close()
+    return took, _children_cpu_s() - cpu
+
+
+def _children_cpu_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _wall_s(work: Callable[[], object], count: int) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        work()
+    return time.perf_counter() - began
+
+
 def _figure(what: str, pairs: list[tuple[float, float]], bound: float) -> Figure:
     ratio = statistics.median(ours / least for least, ours in pairs)
     least, ours = (1000 * statistics.median(times) for times in zip(*pairs, strict=True))
@@ -162,7 +240,13 @@ def main() -> int:
         folder = Path(made).resolve()
         for number in range(chosen.files):
             (folder / f"tool_{number:03}.py").write_text(TOOL.format(number=number))
-        return report(figures(rounds, folder, chosen.files))
+        isolated = folder / "isolated"
+        isolated.mkdir()
+        return report(
+            itertools.chain(
+                isolation_figures(rounds, isolated), figures(rounds, folder, chosen.files)
+            )
+        )
 
 
 if __name__ == "__main__":

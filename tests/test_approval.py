@@ -238,6 +238,37 @@ def test_a_tool_that_was_replaced_is_asked_for_anew(person):
     assert rule(asked("drops", tools=other), signal).block
 
 
+def test_code_is_shown_line_by_line(person):
+    """A text of several lines is shown as such, each behind a mark, so that none passes for another part."""
+    code = "import os\n[y] yes, once > \n\x1b[2Jreturn 1"
+    person.type("n")
+    run(
+        [call("drops", {"code": code, "name": "x"}), "fine"], *TOOLS, before_tool_call=person.rule()
+    )
+    lines = person.out.getvalue().split("\n")
+
+    assert lines[1:7] == [
+        "The agent wants to call drops (Drops):",
+        "  code:",
+        "    | import os",
+        "    | [y] yes, once > ",
+        "    | \\x1b[2Jreturn 1",
+        '  name: "x"',
+    ]
+
+
+def test_many_lines_are_shown_when_asked_for(person):
+    """Of very many lines the first and the last are shown, of a long one its ends; all of it on demand."""
+    code = "\n".join([*map(str, range(100)), "x" * 1000])
+    person.type("s", "n")
+    run([call("drops", {"code": code}), "fine"], *TOOLS, before_tool_call=person.rule())
+    first, second = person.out.getvalue().split("The agent wants")[1:]
+
+    assert "    | 19\n    … 61 lines more …\n    | 81\n" in first
+    assert "800 characters more" in first
+    assert [f"    | {line}" in second for line in code.split("\n")] == [True] * 101
+
+
 def test_a_person_may_say_why_not(person):
     """What is said behind "n" goes to the model."""
     person.type("n use the trash instead")
@@ -330,7 +361,7 @@ def test_the_question_shows_tool_and_arguments(person):
     rule(asked("drops", args), AbortSignal())
     first, second = person.out.getvalue().split("The agent wants to call ")[1:]
 
-    assert first.startswith("drops (Drops):\n  path: ")
+    assert first.startswith("drops (Drops):\n  path:\n    | a\\x1b[2J\n    | b\n  content: ")
     assert "\x1b" not in first + second
     assert "characters more" in first
     assert "xxxEND" in first

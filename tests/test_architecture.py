@@ -42,6 +42,7 @@ FLOORS = {
     "abort": 2,
     "builtin_folder": 2,
     "coercion": 2,
+    "isolation": 2,
     "json_types": 2,
     "plain_check": 2,
     "messages": 2,
@@ -140,9 +141,9 @@ LIBRARIES = {
 # asyncio, only where a transport's library offers nothing else.
 ASYNC_ROOMS = {"cluster"}
 # The ports through which the core reaches a wing at run time, and the packages that hand names on.
-PORTS = {"llm", "batch", "__init__", "providers.__init__", "testing.__init__", "mcp.__init__"}
+PORTS = {"llm", "isolation", "__init__", "providers.__init__", "testing.__init__", "mcp.__init__"}
 # The wings that the core reaches through them.
-PORT_TARGETS = {"llm": {"yiemagent.providers"}}
+PORT_TARGETS = {"llm": {"yiemagent.providers"}, "isolation": {"yiemagent.mcp.isolation"}}
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 FROZEN_ROOMS = ("messages", "context", "events", "state")

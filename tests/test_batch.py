@@ -729,6 +729,56 @@ def test_a_call_that_gets_no_thread_is_answered_and_never_runs():
     assert (ran, pool._work_queue.get_nowait()) == ([], None)  # the end, and no call before it
 
 
+def begun(seen, *tools, begin=None, **config):
+    """Run one answer's calls to these tools, noting in `seen` when each is said to begin."""
+    pool = DaemonPool("yiem-test-tool")
+    try:
+        return execute_tool_calls(
+            AgentContext(tools=tools),
+            calls(*(call(one.name, call_id=one.name) for one in tools)),
+            AgentLoopConfig(**config),
+            AbortSignal(),
+            RecordingSink(),
+            pool=pool,
+            begin=begin or (lambda one: seen.append(f"begin {one.id}")),
+        )
+    finally:
+        pool.shutdown(wait=False)
+
+
+def test_a_call_is_said_to_begin_right_before_it_does():
+    """Not when it is prepared, and not while the call before it runs; one that is blocked never begins."""
+    seen = []
+
+    def before(shown, _signal):
+        seen.append(f"asked {shown.tool_call.id}")
+        return {"block": shown.tool_call.id == "b"}
+
+    names = ["a", "b", "c"]
+    begun(
+        seen,
+        *[tool(name, lambda call_id, *_: seen.append(f"run {call_id}")) for name in names],
+        before_tool_call=before,
+    )
+
+    assert seen == ["asked a", "asked b", "asked c", "begin a", "run a", "begin c", "run c"]
+
+
+def test_a_call_whose_begin_is_refused_never_runs():
+    """What `begin` raises ends the batch: neither that call nor one behind it runs."""
+    ran = []
+
+    def begin(one):
+        if one.id == "b":
+            raise OSError("no space")
+
+    tools = [tool(name, lambda call_id, *_: ran.append(call_id)) for name in "abc"]
+    with pytest.raises(OSError, match="no space"):
+        begun([], *tools, begin=begin)
+
+    assert ran == ["a"]
+
+
 # -- who sees what --
 
 

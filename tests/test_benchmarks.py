@@ -90,7 +90,7 @@ def test_arguments_of_every_api_are_read(url, api):
     [
         ("stream.py", ["--rounds", "1", "--chunks", "50"], 11),
         ("abort.py", ["--quick", "--tries", "1"], 30),
-        ("tools.py", ["--rounds", "1", "--files", "10"], 3),
+        ("tools.py", ["--rounds", "1", "--files", "10"], 6),
     ],
 )
 def test_a_benchmark_prints_each_figure_beside_its_bound(program, options, figures):

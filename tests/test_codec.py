@@ -210,6 +210,14 @@ def test_what_json_lacks_is_null():
     assert from_json(to_json(result)).details == {"a": None, "b": [None]}
 
 
+def test_a_count_of_another_kind_is_written_as_it_is():
+    """A provider's whole float or boolean for a number of tokens is JSON, as `to_json` has it."""
+    message = AssistantMessage("hi", usage=LlmUsage(10.0, True), timestamp=NOON)
+
+    assert json.loads(dumps(message)) == json.loads(json.dumps(to_json(message)))
+    assert '"input_tokens":10.0,"output_tokens":true' in dumps(message)
+
+
 def test_what_is_no_json_value_is_its_text():
     """Other objects in a payload are written as their text, sets and tuples as lists, keys as text."""
     result = ToolResultMessage("c", "t", details={1: NOON, "set": {2}, "tuple": (1, b"x")})

@@ -7,11 +7,14 @@ import logging
 import stat
 import threading
 
+import attrs
 import pytest
 
 from tests.support.loops import tool
 from yiemagent.decisions import DecisionFile, fingerprint, same_arguments
 from yiemagent.errors import ToolError
+from yiemagent.registry import ToolStore, load_tools
+from yiemagent.tool import AgentTool
 
 
 @pytest.fixture
@@ -82,6 +85,65 @@ def test_a_tool_that_says_something_else_is_asked_for_anew(file):
     file.add(known, "deny")
     assert [file.find(other, {}) for other in others] == ["deny"] * 3
     assert len({fingerprint(one) for one in (known, *others)}) == 4
+
+
+TOOL_FILE = """
+from yiemagent.tool import AgentTool
+from ._words import WORD
+
+def get_tool():
+    return AgentTool("write", description="Writes.", execute=lambda *_: WORD)
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a tool file, with a helper beside it, from a folder into a store of its own."""
+
+    def load(source=TOOL_FILE, word="'one'", name="tools", isolation="thread"):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "write.py").write_text(source)
+        (folder / "_words.py").write_text(f"WORD = {word}\n")
+        store = ToolStore(isolation=isolation)
+        try:
+            return load_tools(store, folder, on_error="raise")["write"]
+        finally:
+            store.close()
+
+    return load
+
+
+def test_a_tool_with_other_code_is_asked_for_anew(file, load):
+    """Another line in its file or its helper, or code from no file, is not what was allowed; a denial stays."""
+    file.add(load(), "allow")
+    others = [
+        load(word="'two'"),
+        load(TOOL_FILE + "# another\n"),
+        AgentTool("write", description="Writes.", execute=lambda *_: "one"),
+    ]
+
+    assert [file.find(other, {}) for other in others] == [None] * 3
+    assert [file.allowed_another(other, {}) for other in others] == [True] * 3
+    file.add(load(), "deny")
+    assert [file.find(other, {}) for other in others] == ["deny"] * 3
+    assert [file.allowed_another(other, {}) for other in others] == [False] * 3
+
+
+def test_the_same_code_is_the_same_tool(file, load):
+    """Loaded again, from another folder, or to run in a process, a file's tool is what was allowed; so is a copy."""
+    known = load()
+    file.add(known, "allow")
+    same = [
+        load(),
+        load(name="elsewhere"),
+        load(isolation="process"),
+        attrs.evolve(known, timeout_s=1),
+    ]
+
+    assert [file.find(one, {}) for one in same] == ["allow"] * 4
+    assert not file.allowed_another(known, {})
+    assert not file.allowed_another(tool("other"), {})
 
 
 @pytest.mark.parametrize(

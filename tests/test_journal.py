@@ -35,7 +35,7 @@ def test_without_a_session_nothing_is_kept():
     journal.end()
 
     assert journal.begin([HI]) == [HI]
-    assert (journal.record, list(journal.restored())) == (None, [])
+    assert (journal.record, journal.record_call, list(journal.restored())) == (None, None, [])
 
 
 def test_a_session_is_told_what_happens_to_messages():

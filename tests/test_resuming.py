@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.support.loops import tool
 from yiemagent.agent import YiemAgent
-from yiemagent.api import ask, stop_agent, take_response
-from yiemagent.errors import AgentStateError
+from yiemagent.api import ask, run_agent, stop_agent, take_response
+from yiemagent.errors import AgentStateError, AgentStopped
 from yiemagent.messages import AssistantMessage, ToolCall, UserMessage
-from yiemagent.resuming import resume
+from yiemagent.resuming import go_on, resume
 from yiemagent.testing import ScriptedModel
 
 HI = UserMessage("hi")
@@ -45,6 +47,37 @@ def agent_on(session, *answers):
         tool("unsafe", annotations={"readOnlyHint": True}),
     ]
     return YiemAgent(ScriptedModel(answers, default="done"), session=session, tools=tools)
+
+
+def test_a_history_that_needs_an_answer_gets_one():
+    """A run on the history as it is gives one answer."""
+    with YiemAgent(ScriptedModel(["done"]), messages=[HI]) as agent:
+        go_on(agent._core)
+        assert take_response(agent, 10).text == "done"
+
+
+def test_going_on_needs_something_to_answer():
+    """An empty history, an answer at its end, a run under way and an agent that was stopped are errors."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait(*_given):
+        entered.set()
+        assert leave.wait(10)
+        return "done"
+
+    with YiemAgent(ScriptedModel([wait])) as agent:
+        with pytest.raises(AgentStateError, match="the history is empty"):
+            go_on(agent._core)
+        run_agent(agent, "hi")
+        assert entered.wait(10)
+        with pytest.raises(AgentStateError, match="a run is going on"):
+            go_on(agent._core)
+        leave.set()
+        take_response(agent, 10)
+        with pytest.raises(AgentStateError, match="the last message is the assistant's"):
+            go_on(agent._core)
+    with pytest.raises(AgentStopped):
+        go_on(agent._core)
 
 
 def test_an_interrupted_run_goes_on():

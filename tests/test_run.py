@@ -52,7 +52,7 @@ def make(answers=("fine",), *tools, sinks=(), signal=None, grace_s=0.1, config=N
     pool = DaemonPool("yiem-test-tool")
 
     def work(run):
-        ports = LoopPorts(stream_fn=model, emit=run.emit, pool=pool)
+        ports = LoopPorts(stream_fn=model, emit=run.emit, pool=pool, begin_call=run.begin_call)
         return run_loop([PROMPT], AgentContext("", (), tools), settings, run.signal, ports)
 
     done = options.pop("on_done", lambda: None)
@@ -284,6 +284,61 @@ def test_a_run_that_gets_no_thread_is_an_aborted_answer():
     )
 
     assert (done.stdout, done.stderr) == ("True True no thread could be started True\n", "")
+
+
+NO_MORE_THREADS = """
+import sys, threading
+from tests.support.loops import WAIT_S, Hold, tool
+from tests.test_run import make
+from yiemagent.events import TurnStartEvent
+from yiemagent.testing import call, calls
+
+def start(*_, **__):
+    raise RuntimeError("can't start new thread")
+
+def sink(event):
+    if isinstance(event, TurnStartEvent):
+        threading._start_new_thread = threading._start_joinable_thread = start  # before and from 3.13 on
+
+script = [calls(call("work")), "fine"]
+"""
+LOOKED_AT = f"""{NO_MORE_THREADS}
+rung = threading.Event()
+with Hold() as hold:
+    run = make(script, tool(function=hold, timeout_s=0.2), sinks=[sink], ring=rung.set)
+    rung.wait(WAIT_S)
+    while (due_in_s := run.look()) is not None:
+        threading.Event().wait(due_in_s)
+print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
+"""
+UNWATCHED = f"""{NO_MORE_THREADS}
+run = make(script, tool(timeout_s=0.2), sinks=[sink])
+print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
+run.join(WAIT_S)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "logged"),
+    [
+        (LOOKED_AT, "True fine work timed out after 0.2 s\n", "work is still running"),
+        (UNWATCHED, "True fine work done\n", "no thread to keep the time limits of yiem-test-run"),
+    ],
+    ids=["the thread that looks goes on with the run", "nobody looks, and the log says so"],
+)
+def test_time_limits_where_no_more_threads_can_be_had(script, said, logged):
+    """A call is left behind without a new thread, or its limit is not kept."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+    assert done.stdout == said
+    assert logged in done.stderr
 
 
 # -- sinks that raise --
@@ -1027,6 +1082,74 @@ def test_a_tools_progress_does_not_take_the_error_of_a_record(caplog):
     assert answer.error_message == "OSError: no space"
     assert raised == []
     assert "could not be recorded" in caplog.text
+
+
+def test_a_call_is_recorded_before_it_begins():
+    """Each is recorded by itself, behind the answer that holds it and before its tool runs."""
+    recorded = []
+
+    def work(call_id, *_args):
+        recorded.append(f"run {call_id}")
+
+    run = make(
+        [calls(call("work", {}, "a"), call("work", {}, "b")), "fine"],
+        tool("work", work),
+        record=lambda event: recorded.append(type(event).__name__),
+        record_call=lambda one: recorded.append(f"begin {one.id}"),
+    )
+
+    assert end(run).text == "fine"
+    assert [what for what in recorded if not what.endswith("UpdateEvent")] == [
+        "AgentStartEvent",
+        "MessageEndEvent",
+        "MessageEndEvent",
+        *["begin a", "run a", "ToolExecEndEvent", "MessageEndEvent"],
+        *["begin b", "run b", "ToolExecEndEvent", "MessageEndEvent"],
+        "TurnEndEvent",
+        "MessageEndEvent",
+        "TurnEndEvent",
+        "AgentEndEvent",
+    ]
+
+
+def test_a_call_that_can_not_be_recorded_never_begins():
+    """The run ends with an error that says why, and the call has a result."""
+    ran, told = [], RecordingSink()
+
+    def record_call(_call):
+        raise OSError("no space")
+
+    run = make(
+        [calls(call("work"))],
+        tool("work", lambda *_: ran.append(1)),
+        sinks=(told,),
+        record_call=record_call,
+    )
+
+    assert end(run).error_message == "OSError: no space"
+    assert ran == []
+    assert run.new_messages[-1].text == "The run failed: OSError: no space"
+    check_event_order(told.events)
+
+
+def test_a_call_of_a_run_that_was_settled_never_begins():
+    """Where an abort's grace ended before the call was recorded, it is neither recorded nor run."""
+    recorded, begun = [], []
+
+    def work(run):
+        run.emit(AgentStartEvent())
+        hold()
+        run.begin_call(call("work").tool_calls[0])
+        begun.append(1)
+
+    with Hold() as hold:
+        run = make(work=work, grace_s=0.0, record_call=recorded.append)
+        hold.wait()
+        run.signal.abort()
+        end_without_thread(run)
+    end(run)
+
+    assert (recorded, begun) == ([], [])
 
 
 def test_what_comes_too_late_is_not_recorded(caplog):

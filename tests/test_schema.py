@@ -221,6 +221,55 @@ def test_references_below_an_identifier_are_the_validators_business():
     assert sound_schema(schema) == (schema, [])
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"anyOf": [True, {"not": {"$ref": "#/anyOf/1"}}]},
+        {"if": {"$ref": "#/then"}, "then": {"else": {"$ref": "#/if"}, "if": True}, "else": True},
+        {"dependentSchemas": {"a": {"$ref": "#"}}},
+        {"$recursiveRef": "#"},
+        {
+            "properties": {"a": {"$ref": "#/$defs/b"}},
+            "$defs": {"b": {"oneOf": [{"$ref": "#/$defs/b"}]}},
+        },
+        {"$ref": "#/$defs/a/allOf/0", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}},
+        {"$defs": {f"n{n}": {"$ref": f"#/$defs/n{(n + 1) % 500}"} for n in range(500)}},
+        {"$defs": {f"n{n}": {"$ref": f"#/$defs/n{n}"} for n in range(500)}},
+    ],
+)
+def test_references_that_never_end_are_left_out(parts):
+    """A circle that comes to no other value is opened, is told, and any value can be checked."""
+    sound, notes = sound_schema(parts)
+
+    assert all("leads back to itself and is left out" in note for note in notes)
+    assert notes
+    assert sound_schema(sound) == (sound, [])
+    validator = jsonschema.Draft202012Validator(sound)
+    assert validator.is_valid({"a": {"a": 1}}) == (not list(validator.iter_errors({"a": {"a": 1}})))
+
+
+def test_a_circle_through_other_values_stays():
+    """A schema of trees refers to itself, and each check ends where the value does."""
+    tree = {
+        "properties": {"left": {"$ref": "#"}, "right": {"allOf": [{"$ref": "#"}]}},
+        "additionalProperties": {"items": {"$ref": "#/properties/left"}},
+    }
+
+    assert sound_schema(tree) == (tree, [])
+
+
+def test_circles_below_an_identifier_are_the_validators_business():
+    """Where references count from an identifier inside, none is taken for a circle by mistake."""
+    schema = {
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"$id": "https://example.org/a", "allOf": [{"$ref": "#/$defs/a"}]}},
+    }
+
+    assert sound_schema(schema) == (schema, [])
+
+
 def test_a_reference_can_be_taken_out():
     """The named one goes, else all of them; a schema where none is seen allows everything."""
     schema = {

@@ -64,7 +64,6 @@ class Later:
         ({"execute": many}, "coroutine function"),
         ({"execute": Later()}, "coroutine function"),
         ({"execute": "text"}, "must be callable"),
-        ({"isolation": "process"}, "isolation"),
         ({"isolation": "vm"}, "isolation"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"timeout_s": -1}, "timeout_s"),

@@ -41,6 +41,7 @@ def refused(text):
         ("x = 1; from __future__ import division", "line 1", "must occur at the beginning"),
         ("x = '\0'", "line 1, column 6", "a null character"),
         ("x = 1\nüy = '\ud800'", "line 2, column 7", "half of a surrogate pair"),
+        ("x = 1  # \u202e 2", "line 1, column 10", r"write \u202e in a string"),
         ("'''", "line 1, column 1", "unterminated"),
         ("x = 1 +", "line 1", "invalid syntax"),
         ("return f'{'", "line 1", "f-string"),

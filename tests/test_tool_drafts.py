@@ -96,6 +96,7 @@ def deep(levels):
         ),
         ({**OBJECT, "properties": {"a": {"$ref": "https://example.org/s.json"}}}, "leads nowhere"),
         ({**OBJECT, "properties": {"a": {"$ref": "#/$defs/b"}}}, "leads nowhere inside the schema"),
+        ({**OBJECT, "allOf": [{"$ref": "#"}]}, r"\$ref '#' leads back to itself"),
         ({**OBJECT, "properties": {"a": {"pattern": "("}}}, "is left out"),
         ({**OBJECT, "properties": None}, "is left out"),
         ({**OBJECT, "required": ["a"]}, "required names 'a', which is not among the properties"),

@@ -289,9 +289,11 @@ def test_there_must_be_something_to_go_back_to(folder):
     path.write_text("one")
     with pytest.raises(ToolNotFound, match="'a' has no earlier version"):
         revert(folder, "a")
+    with pytest.raises(ToolNotFound, match="no version 7 to go back to; it has: no earlier one"):
+        revert(folder, "a", 7)
     replace_file(path, b"two")
-    for number in (2, 7):
-        with pytest.raises(ToolNotFound, match=f"no version {number} to go back to"):
+    for number, said in ((2, "version 2 of 'a' is the one in use"), (7, "go back to; it has: 1")):
+        with pytest.raises(ToolNotFound, match=said):
             revert(folder, "a", number)
     (folder / "b.py").symlink_to(path)
     with pytest.raises(ToolError, match="no plain file"):

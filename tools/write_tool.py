@@ -1,8 +1,8 @@
 """A tool that writes tools: a model gives the code, and can call the new tool in its next turn.
 
 Put this file into the folder that may be written to. Where it is loaded from the built-in tools, the environment
-variable `YIEMAGENT_TOOLS_DIR` names that folder. A new tool is checked, loaded in a child process and, where example
-arguments are given, called there once, before anything can see it.
+variable `YIEMAGENT_WRITE_TOOL_DIR` names that folder. A new tool is checked, loaded in a child process and, where
+example arguments are given, called there once, before anything can see it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from yiemagent.tool_writer import ToolText, write_text
 
 __all__ = ["execute_tool", "get_tool", "prepare_arguments"]
 
-TOOLS_DIR_VARIABLE = "YIEMAGENT_TOOLS_DIR"
+DIRECTORY_VARIABLE = "YIEMAGENT_WRITE_TOOL_DIR"
 
 CODE = (
     "the body of a Python function, not a function: statements that use args (a dict that fits input_schema) and end "
@@ -123,7 +123,7 @@ def get_tool(
 
     Args:
         directory: the folder that new tools are written to; None: this file's own, or where it is a built-in one, the
-            folder that `YIEMAGENT_TOOLS_DIR` names.
+            folder that `YIEMAGENT_WRITE_TOOL_DIR` names.
         store: where new tools can be called; None: the store that this file is being loaded into.
         approve: called with a tool's name and the text of its file, once that has passed every check; gives whether it
             may be kept, or who says so. It may block. None: nobody is asked.
@@ -181,7 +181,7 @@ def execute_tool(
     folder = place.folder
     if folder is None:
         raise ToolError(
-            f"there is no folder to write tools to: put write_tool.py into it, or name it in {TOOLS_DIR_VARIABLE}"
+            f"there is no folder to write tools to: put write_tool.py into it, or name it in {DIRECTORY_VARIABLE}"
         )
     draft = _draft(args)
     with _saying_so(draft.name):
@@ -206,7 +206,7 @@ def _folder(directory: str | os.PathLike[str] | None) -> Path | None:
     own = Path(__file__).resolve().parent
     if own != builtin_tools_dir().resolve():
         return own
-    named = os.environ.get(TOOLS_DIR_VARIABLE)
+    named = os.environ.get(DIRECTORY_VARIABLE)
     return Path(named).resolve() if named else None
 
 
@@ -216,9 +216,10 @@ def _draft(args: Mapping[str, Any]) -> ToolDraft:
 
 
 @contextlib.contextmanager
-def _saying_so(name: str) -> Iterator[None]:
+def _saying_so(name: Any) -> Iterator[None]:
     """Have every error say that nothing was written."""
-    shown = name if len(name) <= 80 else f"{name[:77]}..."
+    shown = str(name)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     try:
         yield
     except ToolError as error:

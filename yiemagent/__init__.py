@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         NextTurn,
         TurnContext,
     )
+    from yiemagent.isolation import ProcessLimits
     from yiemagent.llm import StreamFn, StreamOptions
     from yiemagent.messages import (
         AssistantMessage,
@@ -213,6 +214,7 @@ _ROOMS = {
         "NextTurn",
         "TurnContext",
     ),
+    "isolation": ("ProcessLimits",),
     "llm": (
         "StreamFn",
         "StreamOptions",
@@ -305,6 +307,7 @@ __all__ = [
     "MessageUpdateEvent",
     "NextTurn",
     "NoticeEvent",
+    "ProcessLimits",
     "RateGateEvent",
     "RateLimitError",
     "Receipt",

@@ -132,29 +132,6 @@ class AgentCore:
         entry = self._entry(prompt_of(message), waits=False, schema=schema)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
-    def go_on(self) -> None:
-        """Accept a run on the history as it is."""
-        with self._gate:
-            self._check_usable()
-            if self._run is not None or self._input:
-                raise AgentStateError(
-                    "a run is going on; continue_agent goes on from where one ended"
-                )
-            self._check_can_continue()
-            self._put(self._entry(None, waits=False), reserve=True, timeout_s=0)
-
-    def _check_can_continue(self) -> None:
-        history = self._state.messages
-        if not history:
-            raise AgentStateError(
-                "the history is empty: there is nothing to continue; use run_agent"
-            )
-        queued = bool(self._steering) or bool(self._follow_up)
-        if isinstance(history[-1], AssistantMessage) and not history[-1].failed and not queued:
-            raise AgentStateError(
-                "the last message is the assistant's: there is nothing to answer; use run_agent"
-            )
-
     def ask(self, message: Any, schema: Any, *, timeout_s: float | None) -> AssistantMessage:
         """Accept a message and wait for exactly its answer."""
         self._refuse_waiting_for_itself("ask")
@@ -213,14 +190,17 @@ class AgentCore:
         return answer
 
     def abort(self, reason: str | None) -> bool:
-        """Abort the run going on, or the one about to start; gives whether there was one. Never waits."""
-        with self._gate:
-            if self._run is not None:
-                signal = None if self._run.done else self._run.signal
-            else:
-                first = self._input.peek()
-                signal = None if first is None else first.signal
-        return signal is not None and signal.abort(reason)
+        """Abort the run going on, or the one about to start; gives whether there was one. Never waits.
+
+        So it looks without the gate, which is held for as long as a write of the session takes.
+        """
+        run, entry = self._run, self._run_entry
+        if run is not None and run.done:
+            return False
+        if entry is None:
+            first = self._input.peek()
+            entry = self._run_entry or first  # its run may have begun since, and is the one then
+        return entry is not None and entry.signal.abort(reason)
 
     def stop(self, timeout_s: float | None, *, hands_back: bool) -> tuple[AgentMessage, ...]:
         """End the agent; gives the messages that entered no run, in the order in which they were accepted.
@@ -347,12 +327,13 @@ class AgentCore:
 
     def _start_run(self) -> None:
         with self._gate:
-            entry = self._input.take()
+            # Noted before it is taken, so that an abort, which looks without the gate, finds it here or there.
+            entry = self._run_entry = self._input.peek()
             if entry is None:  # taken back since the thread looked
                 return
+            self._input.take()
             self._gate.notify_all()
             run = self._run = self._new_run(entry)
-            self._run_entry = entry
             self._accepting = entry.loop is None
         run.start()
 
@@ -382,6 +363,7 @@ class AgentCore:
                 requests=requests,
                 get_steering_messages=lambda: self._look(run, self._steering),
                 get_follow_up_messages=lambda: self._last_look(run),
+                begin_call=run.begin_call,
                 takes_up=entry.takes_up,
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
@@ -397,6 +379,7 @@ class AgentCore:
             prompts=prompts,
             sinks=self._sinks,
             record=self.journal.record,
+            record_call=self.journal.record_call,
             signal=entry.signal,
             grace_s=self._config.abort_grace_s,
             context=entry.context,

@@ -8,7 +8,7 @@ from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
 from yiemagent.entry import Receipt
 from yiemagent.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage
-from yiemagent.resuming import resume
+from yiemagent.resuming import go_on, resume
 
 __all__ = [
     "abort_agent",
@@ -118,18 +118,19 @@ def continue_agent(agent: YiemAgent) -> None:
         AgentStateError: where a run is going on, the history is empty, or there is nothing to answer.
         AgentStopped: where the agent was stopped.
     """
-    _core(agent).go_on()
+    go_on(_core(agent))
 
 
 def resume_agent(agent: YiemAgent, *, retry_idempotent: bool = False) -> bool:
     """Go on where the process before this one was interrupted, as its session tells; call it before anything else.
 
     A run that broke off goes on and gives one answer; each message that waited for a run of its own gets it, and its
-    answer. Calls that were under way are answered with an error result that says their outcome is unknown.
+    answer. Calls that were under way are answered with an error result that says that their outcome is unknown, and
+    those that had not begun with one that says that they were not run; the model may call again.
 
     Args:
         agent: an agent on a session that was opened again.
-        retry_idempotent: run those of these calls again whose tools say that this does no harm
+        retry_idempotent: run those of all these calls whose tools say that a second time does no harm
             (`annotations={"idempotentHint": True}`); `before_tool_call` is asked again.
 
     Returns:

@@ -37,6 +37,7 @@ Remember: TypeAlias = Literal["tool", "call"]
 When: TypeAlias = Callable[[BeforeToolCallContext], object]
 
 _SHOWN_CHARS = 1500
+_SHOWN_LINES = 40
 _ALLOWED = BeforeToolCallResult()
 
 
@@ -295,7 +296,8 @@ def ask_in_terminal(
 
     It waits as long as that takes, and an abort ends the wait at once. At the end of the input the call is blocked.
     "For this run" is for the same tool object: one that was loaded anew is asked for again. "For ever" is for a tool of
-    that name which says the same of itself; see `yiemagent.decisions`.
+    that name which says the same of itself and, where it is from a tool file, has the same code; see
+    `yiemagent.decisions`.
 
     Args:
         names: names of tools, or patterns, as with `allow`.
@@ -423,8 +425,15 @@ class _Asking:
     def _question(self, call: BeforeToolCallContext, tool: AgentTool, limit: int | None) -> str:
         lines = [f"\nThe agent wants to call {tool.name} ({shown(tool.label, 100)}):"]
         for name, value in call.args.items():
+            if isinstance(value, str) and "\n" in value:
+                lines += [f"  {shown(name, 100)}:", *_shown_lines(value, limit)]
+                continue
             text = json.dumps(value, ensure_ascii=False, default=str)
             lines.append(f"  {shown(name, 100)}: {shown(text, limit)}")
+        if self._file is not None and self._file.allowed_another(tool, call.args):
+            lines.append(
+                "(It was allowed for ever, and has changed since: its code, or its words.)"
+            )
         return "\n".join([*lines, f"{self._answers()} > "])
 
     def _answers(self) -> str:
@@ -433,3 +442,14 @@ class _Asking:
         if self._file is not None:
             longer += f"  [f] {what} for ever  [v] never"
         return f"[y] yes, once  {longer}  [n] no, and why  [s] show all"
+
+
+def _shown_lines(text: str, limit: int | None) -> list[str]:
+    """Give a text of several lines, each behind a mark, so that none passes for another part of the question."""
+    given = text.split("\n")
+    each = limit and max(200, limit // len(given))
+    lines = [f"    | {shown(line, each)}" for line in given]
+    if limit is None or len(lines) <= _SHOWN_LINES:
+        return lines
+    half = _SHOWN_LINES // 2
+    return [*lines[:half], f"    … {len(lines) - 2 * half} lines more …", *lines[-half:]]

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
 
@@ -82,6 +82,7 @@ def execute_tool_calls(
     emit: Emit,
     *,
     pool: DaemonPool,
+    begin: Callable[[ToolCall], None] | None = None,
 ) -> Steps[ToolCallBatch]:
     """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
 
@@ -94,9 +95,11 @@ def execute_tool_calls(
         config: its hooks, which calls run side by side, and how long an aborted one may go on.
         signal: the run's.
         emit: takes the events, in order.
-        pool: runs the calls.
+        pool: runs the calls that run side by side.
+        begin: called with each call right before it begins; what it raises keeps the call from running, and is raised
+            here.
     """
-    batch = _Batch(context, assistant_message, config, signal, emit, pool)
+    batch = _Batch(context, assistant_message, config, signal, emit, pool, begin)
     batch.prepare()
     for group in batch.groups():
         if len(group) == 1:
@@ -145,6 +148,7 @@ class _Batch:
     signal: AbortSignal
     emit: Emit
     pool: DaemonPool
+    begin: Callable[[ToolCall], None] | None
     # (index, outcome) of a call that is done, or None: the run was aborted.
     settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
     prepared: dict[int, PreparedToolCall] = attrs.field(factory=dict)
@@ -260,6 +264,8 @@ class _Batch:
         return len(self.running) < self.config.max_parallel_tools
 
     def _begun(self, prepared: PreparedToolCall) -> _Running:
+        if self.begin is not None:
+            self.begin(prepared.tool_call)
         limit = prepared.tool.timeout_s
         ends_at = math.inf if limit is None else time.monotonic() + limit
         return _Running(prepared, AbortSignal(self.signal), ends_at)
@@ -341,7 +347,8 @@ class _Batch:
         text = ABORTED_TEXT if over else f"{tool.name} timed out after {tool.timeout_s:g} s"
         call.signal.abort(text)
         call.signal.release()
-        logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
+        if tool.isolation == "thread":  # else it is ended with its process
+            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
         self._settle_failed(index, call.prepared.tool_call, text)
 
     def _leave(self) -> None:

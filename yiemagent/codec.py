@@ -468,7 +468,16 @@ _quoted: Callable[[str], str] = json.encoder.encode_basestring
 
 
 def _texts(values: Iterable[Any]) -> str:
-    return f"[{','.join([_text(value) for value in values])}]"
+    blocks = [*values]
+    if len(blocks) == 1:  # as nearly all messages have
+        return f"[{_block(blocks[0])}]"
+    return f"[{','.join(map(_block, blocks))}]"
+
+
+def _block(value: Any) -> str:
+    if value.__class__ is messages.TextContent and value.signature is None:  # as nearly all are
+        return f'{{"type":"text","text":{_quoted(value.text)}}}'
+    return _text(value)
 
 
 # The JSON of the types that are written most; of any other it is that of what its writer gives.
@@ -476,7 +485,10 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "str": _quoted,
     "str | None": _quoted,
     "StopReason": _quoted,
-    "datetime": lambda value: f'"{_write_time(value)}"',
+    "int": lambda held: repr(held) if held.__class__ is int else _compact(held),
+    "datetime": lambda value: (
+        f'"{(value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}"'
+    ),
     "tuple[MessageContent, ...]": _texts,
     "tuple[AssistantContent, ...]": _texts,
     "LlmUsage | None": _text,

@@ -32,11 +32,14 @@ Decided: TypeAlias = Literal["allow", "deny"]
 
 
 def fingerprint(tool: AgentTool) -> str:
-    """Give a short text that changes with what a tool says of itself: description, schema, annotations.
+    """Give a short text that changes with a tool: what it says of itself, and the code of the tool file it came from.
 
-    It does not tell what its code does.
+    Of itself it says a name, a description, a schema and annotations. The code of a tool from no tool file is not
+    looked at; nor is what code imports from elsewhere, or only when it is called.
     """
     said = [tool.name, tool.description, thaw_json(tool.input_schema), thaw_json(tool.annotations)]
+    if tool.source_sha256 is not None:
+        said.append(tool.source_sha256)
     text = json.dumps(said, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -54,14 +57,17 @@ class _Entry(Record):
     tool: str
     decision: Decided
     arguments: FrozenDict | None  # None: whatever they are
-    fingerprint: str | None  # None: whatever the tool says of itself
+    fingerprint: str | None  # None: whatever the tool is now
 
-    def fits(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+    def is_about(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
         if self.tool != tool.name:
             return False
-        if self.arguments is not None and not same_arguments(self.arguments, arguments):
+        return self.arguments is None or same_arguments(self.arguments, arguments)
+
+    def fits(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        if not self.is_about(tool, arguments):
             return False
-        # A tool that was denied stays so under any description; one that was allowed is asked for anew.
+        # A tool that was denied stays so whatever it becomes; one that was allowed is asked for anew.
         return self.decision == "deny" or self.fingerprint in {None, fingerprint(tool)}
 
 
@@ -86,6 +92,18 @@ class DecisionFile:
             if entry.fits(tool, arguments):
                 decided = entry.decision
         return decided
+
+    def allowed_another(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        """Whether the latest decision about such a call allowed it when the tool of this name was another.
+
+        Raises:
+            ToolError: the file is there and can't be read.
+        """
+        latest: _Entry | None = None
+        for entry in self._entries():
+            if entry.is_about(tool, arguments):
+                latest = entry
+        return latest is not None and not latest.fits(tool, arguments)
 
     def add(
         self, tool: AgentTool, decision: Decided, arguments: Mapping[str, Any] | None = None

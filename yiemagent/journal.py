@@ -62,9 +62,13 @@ class Session(Protocol):
         ...
 
     def record(self, event: Event) -> None:
-        """Write what an event says; called first with each event of a run, in order, except for starts of turns and
-        messages and the progress of tools. What it raises ends the run.
+        """Write what an event says; called first with each event of a run, in order, except for starts of turns,
+        messages and tools, and the progress of tools. What it raises ends the run.
         """
+        ...
+
+    def record_call(self, call: ToolCall) -> None:
+        """Write that a tool call begins, before it does; what it raises keeps it from running, and ends the run."""
         ...
 
     def accept(self, kind: WaitsFor, message: AgentMessage) -> None:
@@ -76,7 +80,7 @@ class Session(Protocol):
         ...
 
     def reopen(self, leave_open: Callable[[ToolCall], bool]) -> Sequence[AgentMessage]:
-        """Give the conversation with the interrupted calls without a result for which `leave_open` says so."""
+        """Give the conversation with those calls without a result for which `leave_open` says so, begun or not."""
         ...
 
 
@@ -104,6 +108,11 @@ class Journal:
     def record(self) -> Callable[[Event], None] | None:
         """What takes the events of a run first; None: nothing does."""
         return None if self.session is None else self.session.record
+
+    @property
+    def record_call(self) -> Callable[[ToolCall], None] | None:
+        """What takes each tool call before it begins; None: nothing does."""
+        return None if self.session is None else self.session.record_call
 
     def begin(self, messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
         """Give the history to begin with; messages that are given begin the session's.

@@ -40,6 +40,7 @@ from yiemagent.messages import (
     AssistantMessage,
     StopReason,
     TextContent,
+    ToolCall,
     ToolResultMessage,
 )
 from yiemagent.pausing import paused_answer
@@ -72,6 +73,8 @@ class LoopPorts:
         prepare_context: shown the context of each request, gives the one to send; None sends it as it is.
         requests: what earlier requests of the conversation worked out; this loop's alone while it runs.
         get_steering_messages, get_follow_up_messages: the owner's queues; None: the config's.
+        begin_call: called with each tool call right before it begins; what it raises keeps the call from running and
+            ends the run. None: nobody needs to know.
         takes_up: whether to begin with the calls of the history's last answer that have no result.
     """
 
@@ -83,6 +86,7 @@ class LoopPorts:
     requests: Requests = attrs.field(factory=Requests)
     get_steering_messages: GetMessages | None = None
     get_follow_up_messages: GetMessages | None = None
+    begin_call: Callable[[ToolCall], None] | None = None
     takes_up: bool = False
 
 
@@ -357,6 +361,7 @@ class _Loop:
                 self.signal,
                 self.ports.emit,
                 pool=self.ports.pool,
+                begin=self.ports.begin_call,
             )
         )
 

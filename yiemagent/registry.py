@@ -15,8 +15,11 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
+
 from yiemagent.builtin_folder import builtin_tools_dir
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
+from yiemagent.isolation import MAX_PROCESSES, Isolation, IsolationMode, ProcessLimits, origin_of
 from yiemagent.registrations import collect_registrations, note_registration
 from yiemagent.tool import AgentTool
 from yiemagent.tool_listing import list_tool, tool_lines
@@ -60,10 +63,24 @@ class ToolStore:
 
     Args:
         name: for people, in error texts.
+        isolation: where tool files run: "thread": here, unless one says otherwise; "process": each in a child process.
+        limits: what such a process may use; None: the defaults.
+        max_processes: how many there are at once; calls wait for one.
+
+    Raises:
+        ConfigurationError: one of them makes no sense.
     """
 
-    def __init__(self, name: str = "tools") -> None:
+    def __init__(
+        self,
+        name: str = "tools",
+        *,
+        isolation: IsolationMode = "thread",
+        limits: ProcessLimits | None = None,
+        max_processes: int = MAX_PROCESSES,
+    ) -> None:
         self.name = name
+        self._isolation = Isolation(isolation, limits, max_processes)
         # Guards the fields below. Re-entrant, since a signal handler may change the store in the same thread; no
         # code of a tool and no file access happens while it is held.
         self._lock = threading.RLock()
@@ -89,21 +106,23 @@ class ToolStore:
             return tuple(self._errors[path] for path in sorted(self._errors))
 
     def register(self, tool: AgentTool) -> AgentTool:
-        """Add a tool at the end; the same tool again changes nothing.
+        """Add a tool at the end; the same tool again changes nothing. One for a process is given as it is in the store.
 
         Raises:
             DuplicateTool: where another tool has the name; that one stays.
-            ConfigurationError: where it is no `AgentTool`.
+            ConfigurationError: where it is no `AgentTool`, or is to run in a process and is from no tool file.
         """
         if not isinstance(tool, AgentTool):
             raise ConfigurationError(
                 f"{tool!r} is no AgentTool; make one with AgentTool(...) or @tool"
             )
         _look_at_schema(tool)  # warns now about what its schema can't hold, not at the first call
+        given: AgentTool = tool
+        tool = self._isolation.bound(given)
         with self._lock:
             held = self._tools.get(tool.name)
-            if held is tool:
-                return tool
+            if held is not None and (held is given or origin_of(held) is given):
+                return held
             if held is not None:
                 raise DuplicateTool(
                     f"the name {tool.name!r} is taken in the store {self.name!r} by "
@@ -122,6 +141,7 @@ class ToolStore:
             DuplicateTool: where a third tool has the new name.
         """
         _look_at_schema(new)
+        new = self._isolation.bound(new)
         with self._lock:
             if self._tools.get(old.name) is not old:
                 raise ToolNotFound(
@@ -172,6 +192,10 @@ class ToolStore:
                 self._watched.clear()
             self._changed()
 
+    def close(self) -> None:
+        """End the processes that its tools run in, as the store's own end does; a later call starts one anew."""
+        self._isolation.close()
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
         """Have `callback` called after each change.
 
@@ -214,6 +238,9 @@ class ToolStore:
                 self._watched = WatchedFolders(self._lock, self._of_folder, self._load_again)
             return self._watched
 
+    def _load_again(self, folder: Path) -> None:
+        _load_all(self, folder, "skip")
+
     def unwatch(self, directory: str | PathLike[str]) -> None:
         """Look at a folder no more; its tools stay."""
         if self._watched is not None:
@@ -236,9 +263,6 @@ class ToolStore:
             The changes after that one, oldest first; of very many the latest.
         """
         return () if self._watched is None else self._watched.look(since)
-
-    def _load_again(self, folder: Path) -> None:
-        _load_all(self, folder, "skip")
 
     def _of_folder(self, folder: Path) -> FolderContents:
         """What a folder's files gave, what is wrong with them, and what they were loaded with."""
@@ -328,23 +352,28 @@ def load_tools(
     directory: str | PathLike[str],
     *,
     on_error: Literal["skip", "raise"] = "skip",
+    isolation: IsolationMode | None = None,
+    limits: ProcessLimits | None = None,
 ) -> dict[str, AgentTool]:
     """Load the tool files of a folder into a store, or load them again.
 
-    Runs the code of the files. `*.py` in alphabetical order; names that begin with `_` or contain "registry" are
-    skipped. A file that did not change keeps its tool, one that changed replaces it in its place, one that is gone
-    loses it, and one that broke keeps its last good version. `list_tools` is registered too.
+    Runs the code of the files, with `isolation="process"` in child processes only. `*.py` in alphabetical order; names
+    that begin with `_` or contain "registry" are skipped. A file that did not change keeps its tool, one that changed
+    replaces it in its place, one that is gone loses it, and one that broke keeps its last good version. `list_tools` is
+    registered too.
 
     Args:
         store: where the tools go.
         directory: the folder.
         on_error: "skip" reports a bad file in `store.load_errors` and goes on; "raise" raises at the first.
+        isolation: as of `ToolStore`, for this folder from now on; None: as before, or as the store says.
+        limits: the same.
 
     Returns:
         The tools of this folder's files, in order.
 
     Raises:
-        ConfigurationError: where there is no such folder.
+        ConfigurationError: where there is no such folder, or an option makes no sense.
         ToolLoadError: where a file is bad and `on_error` is "raise"; what was loaded before it stays.
     """
     if not isinstance(store, ToolStore):
@@ -356,6 +385,7 @@ def load_tools(
     folder = _folder(directory)
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {str(directory)!r} to load tools from")
+    store._isolation.set_folder(folder, isolation, limits)
     tools = _load_all(store, folder, on_error)
     if "list_tools" not in store:
         store.register(list_tool(store))
@@ -399,26 +429,28 @@ def load_tool_file(store: ToolStore, path: Path) -> AgentTool:
     Raises:
         ToolLoadError: where it is bad; what it gave before stays.
     """
-    kept = store._loaded(path)
-    if kept is not None and kept[0].is_current():
+    kept, isolation = store._loaded(path), store._isolation
+    if kept is not None and kept[0].is_current() and isolation.fits(kept[1], path):
         with store._lock:
             store._errors.pop(path, None)
         return kept[1]
+    from yiemagent.signature import as_tool
     from yiemagent.tool_files import forget, load_file
 
     token = _filling.set(store)
     try:
-        loaded = load_file(path)
+        loaded = isolation.load(path) or load_file(path)
     finally:
         _filling.reset(token)
     try:
-        tool = _as_tool(loaded.given)
+        given = isolation.bound(as_tool(loaded.given), loaded)
+        tool: AgentTool = attrs.evolve(given, source_sha256=loaded.sha256)
         _look_at_schema(tool)
         store._put_file(loaded, tool)
     except ConfigurationError as error:
         forget(loaded.package)
         raise ToolLoadError(f"{path}: {error}", str(path), None, str(error)) from error
-    except DuplicateTool:
+    except (DuplicateTool, ToolLoadError):
         forget(loaded.package)
         raise
     # Its modules stay as long as the tool does: a call that runs an older version may still import and pickle.
@@ -429,17 +461,6 @@ def load_tool_file(store: ToolStore, path: Path) -> AgentTool:
 def store_being_filled() -> ToolStore | None:
     """The store that a tool file is being loaded into, for its `get_tool()`; None at any other time."""
     return _filling.get()
-
-
-def _as_tool(given: Any) -> AgentTool:
-    if isinstance(given, AgentTool):
-        return given
-    if callable(given) and not isinstance(given, type):
-        from yiemagent.signature import tool as tool_of
-
-        made: AgentTool = tool_of(given)
-        return made
-    raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
 
 
 def _look_at_schema(tool: AgentTool) -> None:

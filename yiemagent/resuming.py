@@ -1,4 +1,4 @@
-"""Going on where a process left off that was killed: what an agent does with what its session kept."""
+"""Going on with a history as it is, and where a process left off that was killed, with what its session kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,35 @@ import attrs
 from yiemagent.agent_core import AgentCore
 from yiemagent.entry import Entry
 from yiemagent.errors import AgentStateError
-from yiemagent.messages import ToolCall
+from yiemagent.messages import AssistantMessage, ToolCall
 from yiemagent.transcript import Transcript
 
-__all__ = ["restore", "resume"]
+__all__ = ["go_on", "restore", "resume"]
+
+
+def go_on(core: AgentCore) -> None:
+    """Accept a run on the history as it is.
+
+    Raises:
+        AgentStateError: a run is going on, or there is nothing to answer.
+    """
+    with core._gate:
+        core._check_usable()
+        if core._run is not None or core._input:
+            raise AgentStateError("a run is going on; continue_agent goes on from where one ended")
+        _check_can_go_on(core)
+        core._put(core._entry(None, waits=False), reserve=True, timeout_s=0)
+
+
+def _check_can_go_on(core: AgentCore) -> None:
+    history = core._state.messages
+    if not history:
+        raise AgentStateError("the history is empty: there is nothing to continue; use run_agent")
+    queued = bool(core._steering) or bool(core._follow_up)
+    if isinstance(history[-1], AssistantMessage) and not history[-1].failed and not queued:
+        raise AgentStateError(
+            "the last message is the assistant's: there is nothing to answer; use run_agent"
+        )
 
 
 def restore(core: AgentCore) -> None:

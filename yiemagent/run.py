@@ -26,10 +26,7 @@ from yiemagent.channels import Doorbell
 from yiemagent.errors import error_text
 from yiemagent.events import AgentEndEvent, Event, EventSink
 from yiemagent.loop import made_answer
-from yiemagent.messages import (
-    AgentMessage,
-    AssistantMessage,
-)
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolCall
 from yiemagent.progress import Progress
 from yiemagent.relay import LeftBehind, Relay, Steps
 from yiemagent.state import AgentState
@@ -69,8 +66,9 @@ class Run:
         prompts: messages that the run begins with; they enter the history on every path.
         sinks: called with each event, in order, one event at a time; what they raise changes nothing.
         record: called with each event before anybody is told of it, one at a time, except for those that tell nothing
-            that others do not: starts of turns and messages, progress of tools. May block for as long as a write does.
-            What it raises ends the run with an error.
+            that others do not: starts of turns, messages and tools, progress of tools. May block for as long as a
+            write does. What it raises ends the run with an error.
+        record_call: called with each tool call before it begins, and like `record` otherwise.
         signal: the run's.
         grace_s: seconds that user code has to return after an abort.
         context: the context variables to run in.
@@ -90,6 +88,7 @@ class Run:
         prompts: Sequence[AgentMessage] = (),
         sinks: Sequence[EventSink] = (),
         record: Callable[[Event], None] | None = None,
+        record_call: Callable[[ToolCall], None] | None = None,
         signal: AbortSignal | None = None,
         grace_s: float = 1.0,
         context: contextvars.Context | None = None,
@@ -114,10 +113,12 @@ class Run:
             self._progress,
             sinks=sinks,
             record=record,
+            record_call=record_call,
             on_message=on_message,
             is_at_work=self._relay.is_at_work,
         )
         self.emit = self._telling.emit
+        self.begin_call = self._telling.begin_call
         self._done = threading.Event()
         self._unwatch: Callable[[], object] = _nothing
 

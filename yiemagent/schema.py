@@ -31,6 +31,9 @@ _ONE = {
 }
 _REFERENCES = {"$dynamicRef", "$recursiveRef", "$ref"}
 _LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
+# What says more about the same value, not about one inside of it.
+_SAME_VALUE = {"allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
+_CIRCLES = 20  # how many are opened one by one
 _MAPS = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 
 
@@ -131,6 +134,7 @@ def sound_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if draft_of(sound) == LATEST:  # which is what no name means, too; an unknown name means nothing
         sound.pop("$schema", None)
     _drop_lost_references(sound, notes)
+    _drop_endless_references(sound, notes)
     return sound, notes
 
 
@@ -242,6 +246,53 @@ def _drop_lost_references(root: dict[str, Any], notes: list[str]) -> None:
         if isinstance(reference, str) and resolve_reference(root, reference) is None:
             notes.append(f"$ref {reference!r} leads nowhere inside the schema and is left out")
             del node["$ref"]
+
+
+def _drop_endless_references(root: dict[str, Any], notes: list[str]) -> None:
+    """Drop references that lead back to themselves without coming to another value: to check them would never end."""
+    nodes = list(_nodes(root))
+    referring = [node for node in nodes if _REFERENCES & node.keys()]
+    if any("$id" in node or "id" in node for node in nodes if node is not root):
+        return  # references count from there
+    for left in reversed(range(_CIRCLES)):
+        circle = _circle(root) if referring else []
+        if not circle:
+            return
+        # Whatever a circle is made of, a reference closes it.
+        closing = [node for node in circle if _REFERENCES & node.keys()]
+        for node in closing[:1] if left else referring:
+            found = sorted(_REFERENCES & node.keys())
+            notes += [
+                f"{key} {node.pop(key)!r} leads back to itself and is left out" for key in found
+            ]
+
+
+def _circle(root: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give subschemas that lead to each other in a circle, all about the same value; none where there is no circle."""
+    from graphlib import CycleError, TopologicalSorter  # few schemas have references
+
+    nodes = {id(node): node for node in _nodes(root)}
+    leads = {
+        own: [id(other) for other in _about_the_same(node, root)] for own, node in nodes.items()
+    }
+    try:
+        TopologicalSorter(leads).prepare()
+    except CycleError as error:
+        return [nodes[own] for own in error.args[1] if own in nodes]
+    return []
+
+
+def _about_the_same(node: dict[str, Any], root: dict[str, Any]) -> Iterator[Any]:
+    """Give the subschemas that a subschema has its own value checked by."""
+    for key in _REFERENCES & node.keys():
+        if isinstance(node[key], str):
+            yield resolve_reference(root, node[key])
+    for key in _SAME_VALUE & node.keys():
+        value = node[key]
+        if key == "dependentSchemas":
+            yield from value.values()
+        else:
+            yield from value if isinstance(value, list) else [value]
 
 
 def without_reference(schema: dict[str, Any], reference: str) -> tuple[dict[str, Any], list[str]]:

@@ -17,7 +17,7 @@ from yiemagent.errors import ConfigurationError, InvalidArguments
 from yiemagent.json_types import Form, TypeReader, with_default
 from yiemagent.tool import AgentTool, ToolExecute
 
-__all__ = ["tool"]
+__all__ = ["as_tool", "tool"]
 
 _INJECTED = ("tool_call_id", "signal", "on_partial_result")
 
@@ -104,6 +104,20 @@ def _tool(
         execute=_execute(fn, parameters, forms),
         **options,
     )
+
+
+def as_tool(given: Any) -> AgentTool:
+    """Give what a tool file's `get_tool()` gave as a tool: one already, or a function that becomes one.
+
+    Raises:
+        ConfigurationError: it is neither, or can't become a tool.
+    """
+    if isinstance(given, AgentTool):
+        return given
+    if callable(given) and not isinstance(given, type):
+        made: AgentTool = tool(given)
+        return made
+    raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
 
 
 def _said(description: str, name: str) -> str:
@@ -232,6 +246,7 @@ def _execute(
             first.append(values.pop(name))
         return fn(*first, **values)
 
+    execute.__wrapped__ = fn  # type: ignore[attr-defined]  # tells whose it is
     return execute
 
 

@@ -21,11 +21,12 @@ from yiemagent.events import (
     MessageEndEvent,
     MessageStartEvent,
     SinkFailedEvent,
+    ToolExecStartEvent,
     ToolExecUpdateEvent,
     TurnStartEvent,
     stamp,
 )
-from yiemagent.messages import AgentMessage, AssistantMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolCall
 from yiemagent.payload import FrozenDict
 from yiemagent.progress import Progress
 
@@ -34,7 +35,9 @@ __all__ = ["RunAbandoned", "Telling"]
 logger = logging.getLogger("yiemagent.run")
 
 # Events that a record does without.
-_UNRECORDED = frozenset({MessageStartEvent, ToolExecUpdateEvent, TurnStartEvent})
+_UNRECORDED = frozenset(
+    {MessageStartEvent, ToolExecStartEvent, ToolExecUpdateEvent, TurnStartEvent}
+)
 _EXIT = object()
 
 
@@ -50,7 +53,7 @@ class Telling:
         name: the run's, for the log.
         progress: what they are folded into.
         sinks: as for `Run`, like the rest.
-        record: see there.
+        record, record_call: see there.
         on_message: see there.
         is_at_work: whether the calling thread does the run's own work, and so may be told by an exception.
     """
@@ -63,6 +66,7 @@ class Telling:
         *,
         sinks: Sequence[EventSink],
         record: Callable[[Event], None] | None,
+        record_call: Callable[[ToolCall], None] | None,
         on_message: Callable[[AgentMessage], None],
         is_at_work: Callable[[], bool],
     ) -> None:
@@ -71,6 +75,7 @@ class Telling:
         self._run_id = run_id
         self._name = name
         self._record = record
+        self._record_call = record_call
         self._unrecorded: Exception | None = (
             None  # what `record` raised last; whoever emits looks at it
         )
@@ -120,6 +125,19 @@ class Telling:
             self._emit_in_order(event)
             if self._unrecorded is not None:
                 self._stop_unrecorded()
+
+    def begin_call(self, call: ToolCall) -> None:
+        """Have it recorded that a tool call begins; on the run's own thread, right before it does.
+
+        Raises:
+            Exception: it is not recorded, so the call must not begin, and the run ends.
+        """
+        if self._record_call is None:
+            return
+        with self._recording:
+            if self._owner is not None:
+                raise RunAbandoned
+            self._record_call(call)
 
     def _stop_unrecorded(self) -> None:
         """End the run whose events can't be recorded: nothing may be asked or run that leaves no trace."""

@@ -121,16 +121,19 @@ class AgentTool(Record):
             check.
         parallel_tool_execute: whether it may run beside other calls.
         timeout_s: seconds that a call may take; None lifts the limit.
-        isolation: where it runs: "thread"; "process" comes with a later version.
+        isolation: where it runs: "thread", or "process" for a child process that loads the tool's file and is ended at
+            the time limit and on abort; for tools of tool files.
         lock: names of what it must have for itself, such as "repo", or one name: calls that share one never overlap,
             whichever agent of the process makes them. It says nothing about running beside other calls.
         annotations: MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`.
         output_schema: JSON Schema of structured results, or None.
         examples: pairs of a user's sentence and the arguments it asks for; they help small models.
+        source_sha256: tells the code of the tool file that it was loaded from, helpers included; set by loading. None:
+            it is from no tool file.
 
     Raises:
         ConfigurationError: on a name that providers refuse, an empty description, an `execute` that is a coroutine
-            function, a lock that is no name, or `isolation="process"`.
+            function, or a lock that is no name.
     """
 
     name: str
@@ -160,6 +163,7 @@ class AgentTool(Record):
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = attrs.field(
         default=(), converter=_examples, kw_only=True, repr=False
     )
+    source_sha256: str | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not _is_name(self.name):
@@ -187,11 +191,6 @@ class AgentTool(Record):
                 f"tool {self.name!r}: isolation must be 'thread' or 'process', "
                 f"not {self.isolation!r}"
             )
-        if self.isolation == "process":
-            raise ConfigurationError(
-                f"tool {self.name!r}: isolation='process' needs the part that runs tools in processes, "
-                f"which this version does not have; use 'thread'"
-            )
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(
                 f"tool {self.name!r}: timeout_s must be above 0, or None for no limit"
@@ -213,9 +212,14 @@ class AgentTool(Record):
             on_partial_result: is told of progress; None drops it.
 
         Raises:
-            Exception: whatever the tool raises.
+            Exception: whatever the tool raises; from a process, a `ToolError` with its words.
         """
-        given = self.function(
+        function = self.function
+        if self.isolation == "process":
+            from yiemagent.isolation import isolated_function  # loads with the first such tool
+
+            function = isolated_function(self)
+        given = function(
             tool_call_id,
             thaw_json(args if isinstance(args, dict) else dict(args or {})),
             signal if signal is not None else AbortSignal(),

@@ -25,6 +25,8 @@ __all__ = ["CODE_CHARACTERS", "Body", "CodeProblem", "problem_at", "read_body"]
 CODE_CHARACTERS = 100_000
 SHOWN_CHARACTERS = 100
 INDENT = "    "
+# What no file can hold, and what has people read other code than runs ("Trojan Source", CVE-2021-42574).
+_UNFIT = re.compile("[\0\ud800-\udfff\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class CodeProblem(ToolError):
@@ -148,12 +150,20 @@ def _plain(piece: str, text: str) -> str:
             f"{piece} has {len(text):,} characters; a tool may have {CODE_CHARACTERS:,}"
         )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if found := re.search("[\0\ud800-\udfff]", text):
+    if found := _UNFIT.search(text):
         line = text.count("\n", 0, found.start()) + 1
         column = found.start() - (text.rfind("\n", 0, found.start()) + 1) + 1
-        what = "a null character" if found[0] == "\0" else "half of a surrogate pair"
-        raise problem_at(piece, text, line, column, f"{what} can't be in a file")
+        raise problem_at(piece, text, line, column, _unfit(found[0]))
     return text
+
+
+def _unfit(character: str) -> str:
+    if "\ud800" <= character <= "\udfff":
+        return "half of a surrogate pair can't be in a file"
+    if character == "\0":
+        return "a null character can't be in a file"
+    escape = character.encode("unicode_escape").decode("ascii")
+    return f"a character that turns the order of others is refused; write {escape} in a string"
 
 
 def _is_indented(lines: Iterable[str]) -> bool:

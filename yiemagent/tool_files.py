@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +47,30 @@ class LoadedFile:
     package: str
     given: Any
 
+    @property
+    def sha256(self) -> str:
+        """One hash of all that it was loaded from; the same wherever the folder is."""
+        contents = [(os.path.relpath(path, self.path.parent), one) for path, one in self.digests]
+        return hashlib.sha256(repr(sorted(contents)).encode()).hexdigest()
+
     def is_current(self) -> bool:
         """Whether the files still hold what they were loaded from; told by content, not by time."""
         return all(_digest(path) == digest for path, digest in self.digests)
 
 
-def load_file(path: Path) -> LoadedFile:
+def load_file(path: Path, sources: Mapping[Path, bytes] | None = None) -> LoadedFile:
     """Run a tool file and call its `get_tool()`.
 
     Args:
         path: the file, resolved.
+        sources: what to take in place of what is in the file, and in helpers, by path; None: nothing.
 
     Raises:
         ToolLoadError: whatever goes wrong in it, `SystemExit` included; names path and line.
         KeyboardInterrupt: where a person asked for it (one that the file raises by itself is its failure).
     """
     package = f"yiemagent_tool_files_{next(_loads)}"
-    folder = _Folder(path.parent)
+    folder = _Folder(path.parent, {}, sources or {})
     module_name = f"{package}.{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
     home = types.ModuleType(package)
     home.__path__ = folder
@@ -112,10 +119,23 @@ def _get_tool(module: types.ModuleType, path: Path) -> Callable[[], Any]:
 class _Folder(list[str]):
     """The `__path__` of a package made for a load: empty, so that only our own finder looks behind it."""
 
-    def __init__(self, folder: Path, digests: dict[Path, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, digests: dict[Path, str], sources: Mapping[Path, bytes]
+    ) -> None:
         super().__init__()
         self.folder = folder
-        self.digests: dict[Path, str] = {} if digests is None else digests
+        self.digests = digests
+        self.sources = sources
+
+    def has(self, path: Path) -> bool:
+        return path in self.sources or path.is_file()
+
+    def read(self, path: Path) -> bytes:
+        source = self.sources.get(path)
+        if source is None:
+            source = path.read_bytes()
+        self.digests[path] = hashlib.sha256(source).hexdigest()
+        return source
 
 
 class _Finder:
@@ -129,12 +149,12 @@ class _Finder:
             return None
         stem = name.rpartition(".")[2]
         inner = path.folder / stem
-        if (inner / "__init__.py").is_file():
+        if path.has(inner / "__init__.py"):
             spec = _spec(name, inner / "__init__.py", path)
-            spec.submodule_search_locations = _Folder(inner, path.digests)
+            spec.submodule_search_locations = _Folder(inner, path.digests, path.sources)
             return spec
         helper = path.folder / f"{stem}.py"
-        return _spec(name, helper, path) if helper.is_file() else None
+        return _spec(name, helper, path) if path.has(helper) else None
 
 
 _finder = _Finder()
@@ -151,8 +171,7 @@ class _Loader:
         """Have the module made in the usual way."""
 
     def exec_module(self, module: types.ModuleType) -> None:
-        source = self._path.read_bytes()
-        self._folder.digests[self._path] = hashlib.sha256(source).hexdigest()
+        source = self._folder.read(self._path)
         code = compile(_decoded(source, self._path), str(self._path), "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102 - running the file is what loading means
 

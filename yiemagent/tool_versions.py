@@ -257,8 +257,7 @@ def revert(folder: Path, name: str, number: int | None = None) -> Version:
     else:
         chosen = next((v for v in versions if v.number == number and not v.in_use), None)
     if chosen is None:
-        wanted = "earlier version" if number is None else f"version {number} to go back to"
-        raise ToolNotFound(f"{name!r} has no {wanted}")
+        raise ToolNotFound(_no_version(name, number, versions))
     content = chosen.path.read_bytes()
     path = folder / f"{name}.py"
     if now is None:
@@ -266,6 +265,16 @@ def revert(folder: Path, name: str, number: int | None = None) -> Version:
     else:
         replace_file(path, content)
     return history(folder, name)[-1]
+
+
+def _no_version(name: str, number: int | None, versions: tuple[Version, ...]) -> str:
+    """Say that there is no such version to go back to, and which there are."""
+    if number is None:
+        return f"{name!r} has no earlier version"
+    if any(version.number == number and version.in_use for version in versions):
+        return f"version {number} of {name!r} is the one in use"
+    others = ", ".join(str(version.number) for version in versions if not version.in_use)
+    return f"{name!r} has no version {number} to go back to; it has: {others or 'no earlier one'}"
 
 
 def _kept(folder: Path, name: str) -> list[Version]:

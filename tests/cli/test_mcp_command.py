@@ -87,6 +87,28 @@ def test_without_a_folder_the_built_in_tools_are_served():
     assert all(tool["annotations"]["readOnlyHint"] for tool in tools.values())
 
 
+def test_a_group_of_built_in_tools_is_served(tmp_path):
+    """A group that is named is served alone, those that change something too, and works in the folder that is named."""
+    (tmp_path / "a.txt").write_text("hello\n")
+    arguments = {"path": "b.txt", "text": "new"}
+    _, answers, _ = run(
+        *("--with", "files", "--root", str(tmp_path)),
+        lines=[
+            stateless(1, "tools/list"),
+            stateless(2, "tools/call", name="write_file", arguments=arguments),
+        ],
+    )
+    found = {answer["id"]: answer["result"] for answer in answers}
+
+    assert {tool["name"] for tool in found[1]["tools"]} == {
+        "edit_file",
+        "read_file",
+        "search_files",
+        "write_file",
+    }
+    assert (tmp_path / "b.txt").read_text() == "new"
+
+
 @contextlib.contextmanager
 def over_http(*words, **variables):
     """A server over HTTP, and a client's connection to it."""

@@ -77,6 +77,24 @@ def test_nothing_that_steers_a_terminal_is_shown(terminal):
     assert plain(terminal.err.getvalue()) == "x[2Jy\n"
 
 
+def test_a_question_stands_on_a_line_of_its_own(terminal):
+    """Where words were being written, their line is ended; the question's stays open for the answer."""
+    terminal.say("I write it.")
+    terminal.ask("May I? [y] yes > ")
+
+    assert terminal.out.getvalue() == "I write it.\n"
+    assert terminal.err.getvalue() == "May I? [y] yes > "
+
+
+def test_a_text_of_several_lines_stays_so(terminal):
+    """Lines, blanks and brackets are kept, tabs become blanks; the line on stdout is ended first."""
+    terminal.say("half")
+    terminal.complain("a: [b]\n\t  c\x1b[2J", "red")
+
+    assert terminal.out.getvalue() == "half\n"
+    assert plain(terminal.err.getvalue()) == "a: [b]\n      c[2J\n"
+
+
 def test_a_long_note_is_cut():
     """A line for a person is cut where it would fill the screen, and says so."""
     line = one_line("word " * 200, limit=20)

@@ -83,9 +83,47 @@ def test_good_files_pass_the_check(folder, capsys):
 
 
 def test_the_built_in_tools_pass_the_check(capsys):
-    """Without a folder the built-in tools are checked, and pass."""
+    """Without a folder the built-in tools are checked, those of every group too, and pass; or those of one group."""
     assert main(["tools", "check"]) == 0
-    assert capsys.readouterr().err == "3 tools load, 0 with errors\n"
+    assert capsys.readouterr().err == "9 tools load, 0 with errors\n"
+    assert main(["tools", "check", "--with", "web"]) == 0
+    assert capsys.readouterr().err == "1 tool loads, 0 with errors\n"
+
+
+def test_a_folder_without_tool_files_is_told(tmp_path, capsys):
+    """Where there is nothing to check, that is said, and which files are tool files."""
+    (tmp_path / "_helper.py").write_text("1 +")
+    assert main(["tools", "check", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.startswith(f"no tool file in {tmp_path}: ")
+
+
+def test_a_group_is_listed_and_called(tmp_path, monkeypatch, capsys):
+    """--with shows and calls the built-in tools of a group; without, a tool of one is told where it is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("hello\n")
+    assert main(["tools", "list", "--with", "files"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert main(["tools", "call", "read_file", "path=a.txt", "--with", "files"]) == 0
+    text = capsys.readouterr().out
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("below\n")
+    words = ["path=a.txt", "--with", "files", "--root", "sub"]
+    assert main(["tools", "call", "read_file", *words]) == 0
+    assert capsys.readouterr().out == "below\n"
+    assert main(["tools", "call", "read_file", "path=a.txt"]) == 2
+
+    assert names == ["edit_file", "read_file", "search_files", "write_file", "list_tools"]
+    assert text == "hello\n"
+    assert "no tool 'read_file' unless you give --with files" in capsys.readouterr().err
+
+
+def test_what_else_there_is_is_told(capsys):
+    """The list of the built-in tools names the groups, on stderr; that of a folder does not."""
+    main(["tools", "list"])
+    said = capsys.readouterr().err
+
+    assert "--with files, --with shell, --with web" in said
+    assert "write_tool only from a folder of --tools" in said
 
 
 @pytest.mark.parametrize(
@@ -331,7 +369,9 @@ def test_a_new_tool_file_is_one_that_works(tmp_path, capsys):
     where = tmp_path / "mine"
     assert main(["tools", "new", "shout_it", "--tools", str(where)]) == 0
     path = where / "shout_it.py"
-    assert capsys.readouterr().out == f"{path}\n"
+    shown = capsys.readouterr()
+    assert shown.out == f"{path}\n"
+    assert f"yiemagent tools call shout_it text=hello --tools {where}\n" in shown.err
     assert main(["tools", "check", str(where)]) == 0
     assert main(["tools", "call", "shout_it", "text=hi", "times=2", "-t", str(where)]) == 0
     assert capsys.readouterr().out == "hi hi\n"
@@ -352,6 +392,45 @@ def test_a_new_tool_file_is_one_that_works(tmp_path, capsys):
         assert done.returncode == 0, done.stdout
 
     assert path.read_text().count("#") >= 6
+
+
+def test_a_new_tool_is_found_with_its_folder(tmp_path, monkeypatch, capsys):
+    """Code of the working folder is run by nobody who did not name it: a call says how to."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["tools", "new", "one"]) == 0
+    assert main(["tools", "call", "one", "text=hi"]) == 2
+    assert "no tool 'one' unless you give --tools tools\n" in capsys.readouterr().err
+    assert main(["tools", "call", "one", "--tools", "tools", "text=hi"]) == 0
+
+    assert capsys.readouterr().out == "hi\n"
+
+
+def test_options_and_words_come_in_any_order(folder, capsys):
+    """An option may stand between the name and the arguments, or before both."""
+    where = folder("one")
+    for words in (
+        ["one", "-t", where, "a=1"],
+        ["-t", where, "one", "a=1"],
+        ["one", "a=1", "-t", where],
+    ):
+        assert main(["tools", "call", *words]) == 0
+        assert capsys.readouterr().out == "ok\n"
+    assert main(["tools", "call", "one", "-t", where]) == 0
+    assert main(["tools", "call", "-t", where]) == 2
+    assert capsys.readouterr().err.endswith("required: NAME\n")
+    assert main(["tools", "call", "one", "a=1", "--none"]) == 2
+    assert "unrecognized arguments: --none" in capsys.readouterr().err
+
+
+def test_a_long_error_keeps_its_lines(folder, capsys):
+    """What a tool says is wrong comes whole, line by line, with blanks; what could steer the terminal does not."""
+    source = GOOD.format(name="one", label="").replace('lambda *a: "ok"', "fail")
+    source += "\n\ndef fail(*a):\n    raise ValueError('no\\n    luck\\x1b[31m' + 'x' * 900)\n"
+    assert main(["tools", "call", "one", "-t", folder("one", source)]) == 1
+    shown = capsys.readouterr()
+
+    assert shown.out == ""
+    assert shown.err.endswith(f"no\n    luck[31m{'x' * 900}\n")
 
 
 def test_a_new_tool_file_goes_to_the_folder_of_the_environment(tmp_path, monkeypatch):
@@ -425,11 +504,22 @@ def test_a_version_that_is_not_there_is_an_error(versions, capsys):
         (["revert", "shout", "9"], 1, "no version 9 to go back to"),
         (["revert", "other"], 1, "no tool file 'other'"),
         (["history", "other"], 1, "no tool file 'other'"),
+        (["revert", "shout", "3"], 1, "version 3 of 'shout' is the one in use"),
         (["history", "../shout"], 2, "is no name of a tool file"),
         (["revert", ".py"], 2, "is no name of a tool file"),
     ):
         assert main(["tools", *words, "-t", where]) == code
         assert said in capsys.readouterr().err
+
+
+def test_without_a_folder_one_is_asked_for(tmp_path, monkeypatch, capsys):
+    """Where a name is not in the usual folder, the error says how to name another."""
+    monkeypatch.chdir(tmp_path)
+    for action in ("history", "revert"):
+        assert main(["tools", action, "shout"]) == 1
+        assert (
+            "no tool file 'shout' in tools; give its folder with --tools" in capsys.readouterr().err
+        )
 
 
 def test_a_version_that_cannot_be_written_is_an_error(versions, capsys, monkeypatch):

@@ -237,6 +237,28 @@ def test_no_program_outlives_this_process(tmp_path):
     assert gone(int((tmp_path / "pid").read_text()))
 
 
+def test_no_program_outlives_this_process_where_it_is_killed(tmp_path):
+    """Killed without warning in the middle of a run: the program, which ignores SIGTERM, and its child end, too."""
+    code = (
+        "import os, signal\n"
+        "from yiemagent.net.programs import run_process\n"
+        "script = 'trap \"\" TERM; sleep 99 & echo $$ > pid; echo $! > child; echo; wait; sleep 99'\n"
+        "kill = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "run_process(['/bin/sh', '-c', script], on_output=kill)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=WAIT_S,
+        check=False,
+    )
+
+    assert done.returncode == -signals.SIGKILL
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert gone(int((tmp_path / "child").read_text()))
+
+
 def test_without_a_thread_to_wait_nothing_runs_on(tmp_path):
     """Where no thread can be had, that is told, and the program that was started has ended."""
     before = threading.stack_size(1 << 46)

@@ -11,6 +11,7 @@ its own. After each death the session is looked at; at the end a child lives.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import random
@@ -85,8 +86,15 @@ class Life:
             asked += bool(getattr(message, "tool_calls", ()))
         if asked >= 2:
             return fresh("done")
-        names = self.chance.choices(["bump", "bump", "put"], k=self.chance.randint(1, 4))
+        kinds = self.chance.choice([["bump", "bump", "put"], ["bump", "alone", "put"]])
+        names = self.chance.choices(kinds, k=self.chance.randint(1, 4))
         return calls(*[call(name, {}, fresh("call")) for name in names], text=fresh("calling"))
+
+    def approve(self, _context, _signal):
+        """Somebody is asked about each call, and takes a moment."""
+        self.step()
+        threading.Event().wait(self.chance.random() / 1000)
+        self.step()
 
     def bump(self, call_id, _args, _signal, _update):
         """A tool whose effect must not come twice."""
@@ -107,6 +115,7 @@ class Life:
         session = Session.open(self.path, create=True, fsync=fsync)
         tools = [
             AgentTool("bump", description="x", execute=self.bump, parallel_tool_execute=True),
+            AgentTool("alone", description="x", execute=self.bump),
             AgentTool(
                 "put",
                 description="x",
@@ -116,7 +125,14 @@ class Life:
             ),
         ]
         model = ScriptedModel(default=self.answer)
-        with session, YiemAgent(model, session=session, tools=tools, event_sink=self.told) as agent:
+        agent = YiemAgent(
+            model,
+            session=session,
+            tools=tools,
+            event_sink=self.told,
+            before_tool_call=self.approve,
+        )
+        with session, agent:
             resume_agent(agent, retry_idempotent=self.chance.random() < 0.5)
             for send in self.chance.choices([run_agent, steer, follow_up], k=3):
                 text = fresh("sent")
@@ -168,6 +184,25 @@ def look(folder, suffix, *, ended):
     wrong += [
         f"{call_id} happened {count} times" for call_id, count in effects.items() if count > 1
     ]
+    return wrong + wrongly_closed(messages, effects)
+
+
+def wrongly_closed(messages, effects):
+    """Give what is wrong with what was said of calls that were interrupted."""
+    wrong = []
+    closed = {
+        m.tool_call_id: m.details["started"]
+        for m in messages
+        if isinstance(m, ToolResultMessage) and m.details.get("interrupted")
+    }
+    for call_id, started in closed.items():
+        if not started and effects[call_id]:
+            wrong.append(f"{call_id} happened, and is said not to have been run")
+    for answer in messages:
+        made = answer.tool_calls if isinstance(answer, AssistantMessage) else ()
+        unknown = [c.id for c in made if c.name != "put" and closed.get(c.id)]
+        if len(unknown) > 1 and "alone" in {c.name for c in made}:
+            wrong.append(f"{unknown} ran one after another, and yet are all of unknown outcome")
     return wrong
 
 
@@ -256,5 +291,7 @@ def run(kills, seed, suffixes, *, seconds=None):
 SUFFIXES = {"jsonl": ".jsonl", "sqlite": ".db"}
 
 if __name__ == "__main__":
+    # That what a kill cut is dropped is said in a warning, and is no news here.
+    logging.getLogger("yiemagent.sessions").setLevel(logging.ERROR)
     chosen = [SUFFIXES[name] for name in sys.argv[3:]] or list(SUFFIXES.values())
     print(json.dumps(run(int(sys.argv[1]), int(sys.argv[2]), chosen)))

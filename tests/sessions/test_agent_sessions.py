@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from datetime import UTC, datetime
 
+import attrs
 import pytest
 
 from tests.sessions.stores import HEADER
@@ -98,6 +100,90 @@ def test_everything_is_written_before_it_matters():
         ("toolResult", "worked"),
         ("assistant", "done"),
     ]
+
+
+def test_a_call_is_written_as_started_when_it_starts():
+    """Not while a person is asked about it, and not while the calls before it run."""
+    session = Session.in_memory()
+    seen = {}
+
+    def approve(context, _signal):
+        seen[f"asked {context.tool_call.id}"] = kinds(session).count("tool_call_started")
+
+    def work(call_id, *_args):
+        seen[f"runs {call_id}"] = [
+            e.body.call_id for e in session.entries() if isinstance(e.body, ToolCallStartedBody)
+        ]
+
+    model = ScriptedModel([calls(*[call("work", {}, name) for name in "abc"]), "done"])
+    with YiemAgent(
+        model, session=session, tools=[tool("work", work)], before_tool_call=approve
+    ) as agent:
+        ask(agent, "hi")
+
+    assert seen == {
+        "asked a": 0,
+        "asked b": 0,
+        "asked c": 0,
+        "runs a": ["a"],
+        "runs b": ["a", "b"],
+        "runs c": ["a", "b", "c"],
+    }
+
+
+def test_calls_that_never_run_are_not_written_as_started():
+    """One that is unknown, was blocked or came with a cut-off answer leaves its result only."""
+    session = Session.in_memory()
+    cut = attrs.evolve(calls(call("work", {}, "c")), stop_reason="length")
+    model = ScriptedModel([calls(call("gone", {}, "a"), call("work", {}, "b")), cut, "done"])
+    with YiemAgent(
+        model,
+        session=session,
+        tools=[tool("work")],
+        before_tool_call=lambda *_: {"block": True},
+    ) as agent:
+        ask(agent, "hi")
+
+    assert kinds(session) == ["message"] * 7
+
+
+def reopened_at(session, step):
+    """What one who opens a session finds in its conversation's results, had its process been killed at a step."""
+    killed = MemoryStore(session._store.header)
+    for line in session._store.lines():
+        killed.append(line)
+    step.extend(m.text.split(":")[0] for m in Session(killed).messages if m.role == "toolResult")
+
+
+def test_a_process_killed_while_a_person_is_asked_ran_nothing():
+    """Opened again, no call of the answer is called interrupted: none was run."""
+    session, found = Session.in_memory(), []
+    model = ScriptedModel([calls(call("work", {}, "a"), call("work", {}, "b")), "done"])
+
+    def approve(context, _signal):
+        if context.tool_call.id == "b":
+            reopened_at(session, found)
+
+    with YiemAgent(model, session=session, tools=[tool("work")], before_tool_call=approve) as agent:
+        ask(agent, "hi")
+
+    assert found == ["This call was not run"] * 2
+
+
+def test_a_process_killed_in_one_of_several_calls_left_one_unknown():
+    """Where calls run one after another, the one under way is interrupted, and those behind it were not run."""
+    session, found = Session.in_memory(), []
+
+    def work(call_id, *_args):
+        if call_id == "b":
+            reopened_at(session, found)
+        return f"{call_id} worked"
+
+    model = ScriptedModel([calls(*[call("work", {}, name) for name in "abc"]), "done"])
+    with YiemAgent(model, session=session, tools=[tool("work", work)]) as agent:
+        ask(agent, "hi")
+
+    assert found == ["a worked", "Interrupted", "This call was not run"]
 
 
 def test_a_result_is_written_as_soon_as_it_is_there():
@@ -371,15 +457,18 @@ def test_an_interrupted_call_is_answered_as_unknown():
     assert Session(session._store).messages == agent.messages
 
 
-def test_idempotent_calls_run_again_where_that_is_asked_for():
-    """Those whose tool says it does no harm run again, before the model is asked; others are closed."""
+@pytest.mark.parametrize("started", ["abc", "ac", "bc"])
+def test_idempotent_calls_run_again_where_that_is_asked_for(started):
+    """Those whose tool says it does no harm run, had they started or not, before the model is asked; others are
+    closed.
+    """
     answer = AssistantMessage(
         (ToolCall("a", "safe", {"n": 1}), ToolCall("b", "unsafe"), ToolCall("c", "gone"))
     )
     session = interrupted(
         MessageBody(HI),
         MessageBody(answer),
-        *[ToolCallStartedBody(call_id, "x") for call_id in "abc"],
+        *[ToolCallStartedBody(call_id, "x") for call_id in started],
     )
     ran, sink = [], RecordingSink()
     approved = []
@@ -408,7 +497,7 @@ def test_idempotent_calls_run_again_where_that_is_asked_for():
     after = Session(session._store).messages
     assert [m.text.split(":")[0] for m in after[2:]] == [
         "safe done",
-        "Interrupted",
+        "Interrupted" if "b" in started else "This call was not run",
         "Interrupted",
         "done",
     ]
@@ -539,6 +628,91 @@ def test_resuming_comes_first():
         resume_agent(agent)
 
 
+# -- a disk that hangs ------------------------------------------------------------------------------------------------
+
+
+class Hanging(MemoryStore):
+    """A store whose writes hang, once it is told so, until they are let go."""
+
+    def __init__(self):
+        super().__init__(HEADER)
+        self.hangs = False
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def append(self, line, *, durable=True):
+        """Take a line, in its time."""
+        if self.hangs:
+            self.entered.set()
+            assert self.go_on.wait(20)
+        super().append(line, durable=durable)
+
+
+def aborted_while(hangs):
+    """Abort a run while a write of its session hangs; gives what abort_agent gave, and how many seconds it took.
+
+    Args:
+        hangs: given the agent and its store while the model is asked; has a write begin that hangs.
+    """
+    store, asked, leave = Hanging(), threading.Event(), threading.Event()
+
+    def model(_context, signal):
+        asked.set()
+        assert leave.wait(20) or signal.aborted
+        return "done"
+
+    with YiemAgent(ScriptedModel([model], default="more"), session=Session(store)) as agent:
+        run_agent(agent, "hi")
+        assert asked.wait(20)
+        store.hangs = True
+        sender = threading.Thread(target=hangs, args=(agent, leave))
+        sender.start()
+        assert store.entered.wait(20)
+        begun = time.monotonic()
+        aborted = abort_agent(agent, "enough")
+        took_s = time.monotonic() - begun
+        leave.set()
+        store.go_on.set()
+        answer = take_response(agent)
+        sender.join()
+
+    assert Session(store).messages == agent.messages
+    assert answer.stop_reason in {"aborted", "stop"}  # an answer that was whole stays one
+    return aborted, took_s
+
+
+@pytest.mark.parametrize(
+    "hangs",
+    [
+        lambda agent, _leave: run_agent(agent, "next"),
+        lambda agent, _leave: steer(agent, "also"),
+        lambda _agent, leave: leave.set(),
+    ],
+    ids=["a message that is accepted", "a message that joins", "an answer"],
+)
+def test_an_abort_does_not_wait_for_a_disk_that_hangs(hangs):
+    """Whichever write of the session hangs, abort_agent returns at once, and its signal is set."""
+    found = [aborted_while(hangs) for _ in range(3)]
+
+    assert [aborted for aborted, _ in found] == [True] * 3
+    assert min(took_s for _, took_s in found) < 0.1
+
+
+def test_an_abort_finds_nothing_where_a_disk_keeps_a_message_from_being_accepted():
+    """What hangs is not accepted yet, so there is no run to abort, and it gets its run later."""
+    store = Hanging()
+    store.hangs = True
+    with YiemAgent(ScriptedModel(["done"]), session=Session(store)) as agent:
+        sender = threading.Thread(target=run_agent, args=(agent, "hi"))
+        sender.start()
+        assert store.entered.wait(20)
+        aborted = abort_agent(agent)
+        store.go_on.set()
+        answer = take_response(agent)
+        sender.join()
+
+    assert (aborted, answer.text) == (False, "done")
+
+
 # -- a disk that is full ----------------------------------------------------------------------------------------------
 
 
@@ -615,6 +789,7 @@ def test_a_full_disk_is_an_error_answer_and_loses_nothing(room, full, caplog):
     assert full.messages == agent.messages
     assert check(full.messages) == []
     assert full.waiting == ()
+    assert kinds(full).count("tool_call_started") == (room == 0 or room > 2)
     if room < 5:
         assert (answer.stop_reason, answer.error_message) == (
             "error",

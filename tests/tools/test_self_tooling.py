@@ -1,7 +1,8 @@
-"""An agent that makes the tool it lacks, in two processes with a pause for approval between."""
+"""An agent that makes the tool it lacks, in two processes with a pause for approval between, and writes it anew."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from tools import write_tool
+from yiemagent import ToolStore, YiemAgent, ask
+from yiemagent.approval import allow, ask_in_terminal
+from yiemagent.testing import ScriptedModel, call
 from yiemagent.tool_versions import history
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,19 +37,22 @@ tool = {
     "execute_code": "return args['text'].upper()",
     "example_arguments": {"text": "trial"},
 }
-rules = allow("list_tools", "shout") | ask_later("write_tool")
+mistaken = {**tool, "execute_code": "return args['text'.upper()"}
+rules = allow("list_tools", "shout")
 if part == "first":
-    script = [call("list_tools"), call("write_tool", tool)]
+    script = [call("list_tools"), call("write_tool", mistaken)]
+    rules = rules | ask_later("write_tool")
+elif part == "approved":
+    script = [call("write_tool", tool), call("shout", {"text": "hello"}), "It says HELLO."]
+    rules = rules | allow("write_tool")  # whoever approved of it wants it to work
 else:
-    script = [call("shout", {"text": "hello"}), "It says HELLO."]
+    script = ["I may not."]
 with Session.open("talk.jsonl", create=True) as session:
     if part == "first":
         with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
             answer = ask(agent, "Shout hello.", timeout_s=50)
     else:
         decisions = {waiting.id: part == "approved" for waiting in take_up_paused(session)}
-        if part != "approved":
-            script = ["I may not."]
         rules = decided(decisions) | rules
         with YiemAgent(ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules) as agent:
             resume_agent(agent)
@@ -80,7 +87,7 @@ def run(tmp_path):
 
 @pytest.mark.time_limit(120)
 def test_the_tool_is_made_after_the_pause(run, tmp_path):
-    """The first process ends with the call waiting; the second is told yes, writes the tool, calls it and answers."""
+    """The first process ends with a call waiting; the second, told yes, mends a mistake, calls the tool and answers."""
     first = run("first")
     files = sorted(path.name for path in (tmp_path / "tools").iterdir())
     second = run("approved")
@@ -89,7 +96,11 @@ def test_the_tool_is_made_after_the_pause(run, tmp_path):
     assert first["waiting"] == ["write_tool"]
     assert files == ["write_tool.py"]
     assert second["answer"] == "It says HELLO."
-    assert second["results"][-1] == "HELLO"
+    listed, failed, written, said = second["results"]
+    assert "- write_tool: Write Tool" in listed
+    assert "execute_code, line 1, column 12: SyntaxError: '[' was never closed" in failed
+    assert written.startswith("Wrote the tool shout.")
+    assert said == "HELLO"
     assert second["waiting"] == []
     assert "shout" in second["tools"]
     assert history(tmp_path / "tools", "shout")[0].author == "model"
@@ -104,3 +115,45 @@ def test_no_tool_is_made_where_the_answer_is_no(run, tmp_path):
     assert second["answer"] == "I may not."
     assert second["waiting"] == []
     assert sorted(path.name for path in (tmp_path / "tools").iterdir()) == ["write_tool.py"]
+
+
+def test_a_tool_that_was_written_anew_is_asked_about_again(tmp_path):
+    """What was allowed for ever is the tool as it was: with code that a model wrote anew, the person is asked again."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(write_tool.__file__, tmp_path / "tools")
+    fields = {
+        "name": "shout",
+        "label": "Shout",
+        "description": "Say a text loudly.",
+        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
+        "execute_code": "return args['text'].upper()",
+    }
+    shout = call("shout", {"text": "a"})
+    changed = {**fields, "execute_code": "return 'evil'", "replace": True}
+    read, write = os.pipe()
+    os.write(write, b"f\nn\n")
+    out = io.StringIO()
+    keep = tmp_path / "approvals.jsonl"
+    rules = ask_in_terminal("shout", keep=keep, stdin=read, out=out) | allow()
+
+    def run(*script):
+        store = ToolStore()
+        store.watch(tmp_path / "tools")
+        agent = YiemAgent(
+            ScriptedModel([*script, "Done."]), tool_store=store, before_tool_call=rules
+        )
+        ask(agent, "Go.", timeout_s=50)
+        return [message.text for message in agent.messages if message.role == "toolResult"]
+
+    first = run(call("write_tool", fields), shout)
+    again = run(shout)
+    questions = out.getvalue().count("The agent wants to call shout")
+    anew = run(call("write_tool", changed), shout)
+    os.close(read)
+    os.close(write)
+
+    assert first[1] == again[0] == "A"
+    assert questions == 1
+    assert out.getvalue().count("The agent wants to call shout") == 2
+    assert out.getvalue().count("It was allowed for ever, and has changed since") == 1
+    assert anew[1] == "The user did not allow this call."

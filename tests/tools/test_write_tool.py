@@ -277,10 +277,11 @@ def test_what_is_not_approved_is_not_written(folder):
 
 def test_the_built_in_one_needs_to_be_told_where(tmp_path, monkeypatch):
     """The built-in file writes nowhere until the environment or the program names a folder, which is then made."""
-    monkeypatch.delenv("YIEMAGENT_TOOLS_DIR", raising=False)
+    monkeypatch.delenv("YIEMAGENT_WRITE_TOOL_DIR", raising=False)
+    monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path))  # where a person's own tools go
     with pytest.raises(ToolError, match="there is no folder to write tools to"):
         write_tool.get_tool().execute("1", FIELDS)
-    monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path / "by" / "environment"))
+    monkeypatch.setenv("YIEMAGENT_WRITE_TOOL_DIR", str(tmp_path / "by" / "environment"))
     result = write_tool.get_tool().execute("1", FIELDS)
     write_tool.get_tool(directory=tmp_path / "by_program").execute("1", FIELDS)
 
@@ -357,7 +358,7 @@ def test_an_abort_leaves_nothing(store, folder):
 
 NAMES = [
     *("../evil", "..\\evil", "/opt/evil_abs", "a/b", "evil.py", "class", "None", "", " x", "x "),
-    *("two words", "tool\n", "tool\0", "naïve", "1tool", "__init__", "__class__", "x" * 300),
+    *("two words", "tool\n", "tool\0", "naïve", "1tool", "__init__", "__class__", "x" * 300, 5),
     *("list_tools", "write_tool", "con:1", "json", "os", "_private", "my_registry", "SHOUT_OTHER"),
 ]
 
@@ -393,6 +394,7 @@ def test_a_link_is_left_alone(store, folder, replace):
 SCHEMAS = [
     {"type": "object", "properties": {"text": {"$ref": "https://example.org/schema.json"}}},
     {"type": "object", "properties": {"text": {"$ref": "file:///etc/passwd"}}},
+    {"type": "object", "allOf": [{"anyOf": [{"$ref": "#"}]}]},
     {"type": "object", "description": "x" * 10_000_000},
     {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(5000)}},
     json.loads('{"type": "object", "not": ' * 60 + "true" + "}" * 60),
@@ -400,9 +402,11 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=["remote", "file", "10 MB", "wide", "deep", "type"])
+@pytest.mark.parametrize(
+    "schema", SCHEMAS, ids=["remote", "file", "endless", "10 MB", "wide", "deep", "type"]
+)
 def test_bad_schemas_change_nothing(store, folder, schema):
-    """References to elsewhere, and schemas that are too large or too deep, are refused with a reason."""
+    """References to elsewhere or without an end, and schemas that are too large or deep, are refused with a reason."""
     before = tree(folder.parent)
     said = refused(store, input_schema=schema)
 
@@ -558,3 +562,35 @@ def test_a_model_that_hides_what_it_does_cannot_end_the_agent(store):
 
     assert answer.text == "Still here."
     assert "SystemExit: bye" in agent.messages[4].text
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os\ngetattr(os, '_exit')(3)", "its process ended with exit code 3"),
+        ("import ctypes\nctypes.string_at(0)", "its process was ended by SIGSEGV"),
+        ("import os\nos.kill(os.getpid(), 9)", "its process was ended by SIGKILL"),
+    ],
+)
+def test_in_a_process_no_written_tool_ends_the_agent(folder, code, said):
+    """With a store that isolates, code that passes every check and ends its process is an error result, no more."""
+    store = ToolStore(isolation="process")
+    register_tool(store, write_tool.get_tool(directory=folder, store=store))
+    model = ScriptedModel(
+        [
+            call("write_tool", {**FIELDS, "execute_code": code}),
+            call("shout", {"text": "a"}),
+            call("write_tool", {**FIELDS, "replace": True}),
+            call("shout", {"text": "a"}),
+            "Still here.",
+        ]
+    )
+    agent = YiemAgent(model, tool_store=store)
+    answer = ask(agent, "Go.", timeout_s=50)
+    stop_agent(agent)
+    store.close()
+    results = [message for message in agent.messages if message.role == "toolResult"]
+
+    assert answer.text == "Still here."
+    assert (said in results[1].text, results[1].is_error) == (True, True)
+    assert results[3].text == "A"

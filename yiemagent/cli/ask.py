@@ -7,8 +7,11 @@ interrupts, is always free to notice Ctrl-C or a reader that went away.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import math
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -19,10 +22,12 @@ import attrs
 
 from yiemagent.agent import YiemAgent
 from yiemagent.api import abort_agent, resume_agent, run_agent, stop_agent
+from yiemagent.cli.consent import add_consent, consent_of, unknown_names, working_in
 from yiemagent.cli.keyboard import read_all
 from yiemagent.cli.mcp_client import add_config
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.cli.tool_call import ISOLATE_HELP
 from yiemagent.cli.tools import load_folders
 from yiemagent.codec import to_json
 from yiemagent.config import REASONING_LEVELS
@@ -115,8 +120,12 @@ def add_run_options(parser: argparse.ArgumentParser, *, model_help: str) -> None
         help="load the tool files of this folder, before the built-in ones; may be given again",
     )
     parser.add_argument(
-        "--no-builtin-tools", action="store_true", help="leave the built-in tools out"
+        "--no-builtin-tools",
+        action="store_true",
+        help="leave out the built-in tools that are there without --with",
     )
+    parser.add_argument("--isolate", action="store_true", help=ISOLATE_HELP)
+    add_consent(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions for the model")
     parser.add_argument(
         "--no-stream", action="store_true", help="take each message when it is whole"
@@ -211,7 +220,9 @@ def ask_command(
         OutputClosed: the reader of stdout went away; the run is over.
     """
     question = _question(options.question, stdin)
-    return converse(options, terminal, model, question, session=session, more_tools=more_tools)
+    return converse(
+        options, terminal, model, question, stdin=stdin, session=session, more_tools=more_tools
+    )
 
 
 def converse(
@@ -220,40 +231,54 @@ def converse(
     model: StreamFn | str,
     question: str | None,
     *,
+    stdin: TextIO | None = None,
     session: Any = None,
     more_tools: MoreTools = nullcontext,
 ) -> int:
     """Go on with what a session left, ask the question, show the runs, and give the exit code.
 
+    A person's yes to calls of tools comes from `stdin`, where it is given, else from that of the process.
+
     Raises:
         UsageProblem, ConfigurationError, KeyboardInterrupt, OutputClosed: as `ask_command` does.
     """
-    store, errors = load_folders(options.tools, builtin=not options.no_builtin_tools)
+    events: SimpleQueue[Event | str] = SimpleQueue()
+    keyboard = stdin or sys.stdin or io.StringIO()
+    consent = consent_of(options, keyboard, terminal, question=events.put)
+    with working_in(options):
+        store, errors = load_folders(
+            options.tools,
+            builtin=not options.no_builtin_tools,
+            groups=options.groups,
+            isolate=options.isolate,
+        )
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
-    with more_tools(store):
-        return _converse(options, terminal, model, question, session=session, store=store)
+    with contextlib.closing(store), more_tools(store):
+        for name in unknown_names(options, store.snapshot()):
+            terminal.note(f"warning: there is no tool {name!r} now to allow or ask about", "yellow")
+        agent = YiemAgent(
+            model,
+            tool_store=store,
+            event_sink=events.put,
+            name="ask",
+            abort_grace_s=ABORT_GRACE_S,
+            session=session,
+            before_tool_call=consent,
+            **_settings(options),
+        )
+        return _converse(options, terminal, agent, question, session=session, events=events)
 
 
 def _converse(
     options: argparse.Namespace,
     terminal: Terminal,
-    model: StreamFn | str,
+    agent: YiemAgent,
     question: str | None,
     *,
     session: Any,
-    store: ToolStore,
+    events: SimpleQueue[Event | str],
 ) -> int:
-    events: SimpleQueue[Event] = SimpleQueue()
-    agent = YiemAgent(
-        model,
-        tool_store=store,
-        event_sink=events.put,
-        name="ask",
-        abort_grace_s=ABORT_GRACE_S,
-        session=session,
-        **_settings(options),
-    )
     if session is not None:
         session.note_model(options.model)
     end: AgentEndEvent | None = None
@@ -265,7 +290,7 @@ def _converse(
             run_agent(agent, question)
         for _ in range(runs):
             printer = EventPrinter(terminal, stream=not options.no_stream, quiet=options.json)
-            end = _follow(events, printer)
+            end = _follow(events, printer, terminal)
     except (
         BaseException
     ):  # Ctrl-C or a closed pipe, mostly; whatever it is, the run must not outlive it
@@ -315,9 +340,15 @@ def _question(given: str | None, stdin: TextIO) -> str:
     return question.strip()
 
 
-def _follow(events: SimpleQueue[Event], printer: EventPrinter) -> AgentEndEvent:
+def _follow(
+    events: SimpleQueue[Event | str], printer: EventPrinter, terminal: Terminal
+) -> AgentEndEvent:
+    """Show a run as it goes, and the questions that it has for the person, which come as text."""
     while True:
         event = events.get()
+        if isinstance(event, str):
+            terminal.ask(event)
+            continue
         printer(event)
         if isinstance(event, AgentEndEvent):
             return event

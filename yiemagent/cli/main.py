@@ -203,6 +203,7 @@ examples:
   yiemagent local pull                        get the small model that runs on this machine
   yiemagent ask "What time is it in Tokyo?"   ask it
   yiemagent ask --model openai:gpt-5.1 --tools my_tools "What can you do?"
+  yiemagent ask --model openai:gpt-5.1 --with files "Which of these files is the longest?"
   yiemagent ask --session trip.jsonl "And in Oslo?"
   yiemagent sessions list                     see which conversations are kept here
   yiemagent tools check my_tools              see what is wrong with tool files

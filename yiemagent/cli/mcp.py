@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from yiemagent.cli.consent import add_rooted_groups, working_in
 from yiemagent.cli.mcp_client import OpenServer, add_list_and_call, call_command, list_command
 from yiemagent.cli.terminal import Terminal, UsageProblem
 from yiemagent.cli.tools import load_folders
@@ -104,6 +105,7 @@ def _add_serve(actions: Any) -> None:
         type=Path,
         help="folders of tool files (default: the built-in tools that change nothing)",
     )
+    add_rooted_groups(serve)
     serve.add_argument(
         "--http",
         metavar="HOST:PORT",
@@ -149,10 +151,12 @@ def mcp_command(options: argparse.Namespace, terminal: Terminal, parts: McpParts
 
 def _serve(options: argparse.Namespace, terminal: Terminal, parts: McpParts) -> int:
     token = _token(options)
-    store, errors = load_folders(options.folders, builtin=not options.folders)
+    plain = not options.folders and not options.groups
+    with working_in(options):
+        store, errors = load_folders(options.folders, builtin=plain, groups=options.groups)
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
-    _leave_out(store, changing=not options.folders)
+    _leave_out(store, changing=plain)
     if options.http is None:
         parts.serve_stdio(store)
         return 0
@@ -186,7 +190,7 @@ def _token(options: argparse.Namespace) -> str | None:
 
 def _leave_out(store: ToolStore, *, changing: bool) -> None:
     """Take out the library's own `list_tools`, since clients have a request for it; and what changes anything, where
-    nobody asked for it by naming a folder.
+    nobody asked for it by naming a folder or a group.
     """
     for name, tool in store.snapshot().items():
         own = name == "list_tools" and tool.function.__module__.startswith("yiemagent.")

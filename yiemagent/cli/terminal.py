@@ -75,6 +75,11 @@ class Terminal:
         # A process may be started without one of them.
         return cls(sys.stdout or io.StringIO(), sys.stderr or io.StringIO(), rich=_rich())
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person sees what is written to stderr."""
+        return self._err.isatty()
+
     def say(self, text: str) -> None:
         """Write text to stdout as it is, at once; control characters are left out where a person reads it."""
         if not text:
@@ -105,6 +110,26 @@ class Terminal:
                 self._console.print(line, style=style or None, markup=False)
                 return
             self._err.write(f"{line}\n")
+            self._err.flush()
+
+    def ask(self, question: str) -> None:
+        """Write a question to stderr, as it is; the line stays open for the answer."""
+        if self._mid_line and self._out.isatty():
+            self.end_line()
+        with _closing():
+            self._err.write(question)
+            self._err.flush()
+
+    def complain(self, text: str, style: str = "") -> None:
+        """Write text of several lines to stderr, blanks and all; what could steer a terminal is left out."""
+        if self._mid_line and self._out.isatty():
+            self.end_line()
+        shown = _without_controls(text.replace("\t", "    "))
+        with _closing():
+            if self._console is not None:
+                self._console.print(shown, style=style or None, markup=False)
+                return
+            self._err.write(f"{shown}\n")
             self._err.flush()
 
     def error(self, text: str) -> None:

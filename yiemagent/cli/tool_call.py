@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 from yiemagent.abort import AbortSignal
 from yiemagent.arguments import parse_arguments
 from yiemagent.batch import execute_tool_calls
+from yiemagent.cli.consent import GROUPS, add_rooted_groups
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
+from yiemagent.cli.tool_versions import new_tools_folder
 from yiemagent.codec import to_json
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
@@ -19,10 +22,12 @@ from yiemagent.events import Event, ToolExecUpdateEvent
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import freeze_json
 from yiemagent.pool import DaemonPool
-from yiemagent.registry import ToolStore
+from yiemagent.registry import ToolStore, builtin_tools_dir
 from yiemagent.relay import finish
 
-__all__ = ["add_call", "call_command"]
+__all__ = ["ISOLATE_HELP", "add_call", "call_command"]
+
+ISOLATE_HELP = "run the files of --tools in processes of their own, which have limits and are ended at a time limit"
 
 
 def add_call(actions: Any) -> None:
@@ -38,6 +43,7 @@ def add_call(actions: Any) -> None:
     parser.add_argument(
         "arguments",
         nargs="*",
+        default=[],
         metavar="ARGUMENT",
         help="name=value, a value in JSON where it is no text; or one JSON object",
     )
@@ -50,6 +56,8 @@ def add_call(actions: Any) -> None:
         type=Path,
         help="load the tool files of this folder, before the built-in ones; may be given again",
     )
+    parser.add_argument("--isolate", action="store_true", help=ISOLATE_HELP)
+    add_rooted_groups(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the whole result as one JSON object"
     )
@@ -63,9 +71,7 @@ def call_command(options: argparse.Namespace, terminal: Terminal, store: ToolSto
         KeyboardInterrupt: Ctrl-C; the tool's signal is set.
     """
     if options.name not in store:
-        raise UsageProblem(
-            f"there is no tool {options.name!r}; there are: {', '.join(store.snapshot())}"
-        )
+        raise UsageProblem(_not_there(options.name, store))
     call = ToolCall("call_1", options.name, freeze_json(_arguments(options.arguments)))
 
     def emit(event: Event) -> None:
@@ -83,11 +89,23 @@ def call_command(options: argparse.Namespace, terminal: Terminal, store: ToolSto
         }
         terminal.say(f"{json.dumps(report, ensure_ascii=False)}\n")
     elif result.is_error:
-        terminal.note(f"error: {result.text}", "bold red")
+        terminal.complain(f"error: {result.text}", "bold red")
     else:
         terminal.say(result.text)
         terminal.end_line()
     return 1 if result.is_error else 0
+
+
+def _not_there(name: str, store: ToolStore) -> str:
+    """Say that there is no such tool, and where it is, if that is known."""
+    said = f"there is no tool {name!r}"
+    for group in GROUPS:
+        if (builtin_tools_dir(group) / f"{name}.py").is_file():
+            return f"{said} unless you give --with {group}"
+    folder = new_tools_folder()
+    if "/" not in name and (folder / f"{name}.py").is_file():
+        return f"{said} unless you give --tools {shlex.quote(str(folder))}"
+    return f"{said}; there are: {', '.join(store.snapshot())}"
 
 
 def _arguments(given: list[str]) -> dict[str, Any]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 from yiemagent.cli.terminal import Terminal, UsageProblem
-from yiemagent.errors import ToolError
+from yiemagent.errors import ToolError, ToolNotFound
 from yiemagent.tool_drafts import name_problem
 from yiemagent.tool_versions import Version, check_place, history, revert, write_new_file
 
-__all__ = ["add_versions", "history_command", "new_command", "revert_command"]
+__all__ = [
+    "add_versions",
+    "history_command",
+    "new_command",
+    "new_tools_folder",
+    "revert_command",
+]
 
 FOLDER_VARIABLE = "YIEMAGENT_TOOLS_DIR"
 DEFAULT_FOLDER = "tools"
@@ -114,6 +121,8 @@ def new_command(options: argparse.Namespace, terminal: Terminal) -> int:
     except OSError as error:
         raise ToolError(f"{path} can't be written: {error}") from error
     terminal.say(f"{path}\n")
+    call = f"yiemagent tools call {options.name} text=hello --tools {shlex.quote(str(folder))}"
+    terminal.note(f"it works as it is, try it: {call}")
     return 0
 
 
@@ -123,7 +132,7 @@ def history_command(options: argparse.Namespace, terminal: Terminal) -> int:
     Raises:
         ToolNotFound: there is no such file.
     """
-    rows = [_row(version) for version in history(_folder(options), _name(options))]
+    rows = [_row(version) for version in _versions(options)]
     terminal.rows([("version", "written", "by", "approved by", "sha256", ""), *rows])
     return 0
 
@@ -147,7 +156,7 @@ def revert_command(options: argparse.Namespace, terminal: Terminal) -> int:
         ToolError: there is no such version, or its place is taken by something else.
     """
     name = _name(options)
-    before = history(_folder(options), name)
+    before = _versions(options)
     try:
         now = revert(_folder(options), name, options.number)
     except OSError as error:
@@ -157,9 +166,23 @@ def revert_command(options: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
+def _versions(options: argparse.Namespace) -> tuple[Version, ...]:
+    try:
+        return history(_folder(options), _name(options))
+    except ToolNotFound as error:
+        if options.tools is not None:
+            raise
+        raise ToolNotFound(f"{error}; give its folder with --tools") from error
+
+
 def _folder(options: argparse.Namespace) -> Path:
     given: Path | None = options.tools
-    return given or Path(os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER)
+    return given or new_tools_folder()
+
+
+def new_tools_folder() -> Path:
+    """Give the folder that new tool files go to where no other is named."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER)
 
 
 def _name(options: argparse.Namespace) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from yiemagent.cli.consent import GROUPS, add_groups, working_in
+from yiemagent.cli.mixed_parser import MixedParser
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
 from yiemagent.cli.tool_call import add_call, call_command
 from yiemagent.cli.tool_versions import (
@@ -34,7 +37,9 @@ def add_tools(commands: Any) -> None:
         help="list, check, call and write tool files",
         description="Look at tool files, and work on them.",
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=MixedParser
+    )
     for action, does, notes, more in (
         (
             "list",
@@ -55,10 +60,12 @@ def add_tools(commands: Any) -> None:
         sub.add_argument(
             "folders",
             nargs="*",
+            default=[],
             metavar="DIR",
             type=Path,
             help="folders of tool files (default: the built-in tools)",
         )
+        add_groups(sub)
     add_call(actions)
     add_versions(actions)
 
@@ -78,17 +85,30 @@ def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
         "revert": revert_command,
     }
     if options.action == "call":
-        store, errors = load_folders(options.tools, builtin=True, every=True)
+        with working_in(options):
+            store, errors = load_folders(
+                options.tools,
+                builtin=True,
+                every=True,
+                groups=options.groups,
+                isolate=options.isolate,
+            )
         _warn_of(errors, terminal)
-        return call_command(options, terminal, store)
+        with contextlib.closing(store):
+            return call_command(options, terminal, store)
     return actions[options.action](options, terminal)
 
 
 def _list(options: argparse.Namespace, terminal: Terminal) -> int:
-    store, errors = load_folders(options.folders, builtin=not options.folders, every=True)
+    plain = not options.folders and not options.groups
+    store, errors = load_folders(options.folders, builtin=plain, every=True, groups=options.groups)
     _warn_of(errors, terminal)
     tools = store.snapshot().values()
     terminal.rows([(tool.name, tool.label, one_line(tool.description)) for tool in tools])
+    if plain:
+        more = ", ".join(f"--with {group}" for group in GROUPS)
+        terminal.note(f"more, for files, commands and web pages: {more}", "dim")
+        terminal.note("'yiemagent ask' has write_tool only from a folder of --tools", "dim")
     return 0
 
 
@@ -99,8 +119,15 @@ def _warn_of(errors: Sequence[ToolLoadError], terminal: Terminal) -> None:
 
 
 def _check(options: argparse.Namespace, terminal: Terminal) -> int:
-    folders = [_folder(folder).resolve() for folder in options.folders or [builtin_tools_dir()]]
+    folders = [_folder(folder).resolve() for folder in options.folders]
+    folders += map(builtin_tools_dir, options.groups)
+    if not folders:
+        folders = [builtin_tools_dir(), *map(builtin_tools_dir, GROUPS)]
     paths = [path for folder in dict.fromkeys(folders) for path in tool_files(folder)]
+    if not paths:
+        where = ", ".join(map(str, options.folders))
+        terminal.note(f"no tool file in {where}: a tool file is a .py file without a leading _")
+        return 0
     good: dict[str, Path] = {}
     bad = 0
     for report in try_files([Trial(path) for path in paths]):
@@ -126,14 +153,21 @@ def _clash(report: TrialReport, good: dict[str, Path]) -> str | None:
 
 
 def load_folders(
-    folders: Sequence[Path], *, builtin: bool, every: bool = False
+    folders: Sequence[Path],
+    *,
+    builtin: bool,
+    every: bool = False,
+    groups: Sequence[str] = (),
+    isolate: bool = False,
 ) -> tuple[ToolStore, list[ToolLoadError]]:
     """Load the user's folders, then the built-in tools whose names are free.
 
     Args:
         folders: the user's.
-        builtin: whether to load the built-in ones.
+        builtin: whether to load the built-in ones that are there without being asked for.
         every: whether the built-in ones that write are among them.
+        groups: the groups of built-in tools to load, too.
+        isolate: whether the user's run in processes of their own.
 
     Returns:
         The store, and what is wrong with files in it; a built-in tool that a user's replaces is nothing wrong.
@@ -143,15 +177,17 @@ def load_folders(
     """
     store = ToolStore(name="command")
     for folder in folders:
-        load_tools(store, _folder(folder))
+        load_tools(store, _folder(folder), isolation="process" if isolate else None)
     errors = list(store.load_errors)
+    own = set(store.snapshot())
     if builtin:
-        own = set(store.snapshot())
         load_tools(store, builtin_tools_dir())
         for name in WRITING - own if not every else ():
             store.remove(name)
-        later = [error for error in store.load_errors if error not in errors]
-        errors += [error for error in later if not isinstance(error, DuplicateTool)]
+    for group in dict.fromkeys(groups):
+        load_tools(store, builtin_tools_dir(group))
+    later = [error for error in store.load_errors if error not in errors]
+    errors += [error for error in later if not isinstance(error, DuplicateTool)]
     return store, errors
 
 

@@ -21,7 +21,7 @@ from yiemagent.mcp.server_connection import Host, ServerConnection
 from yiemagent.mcp.server_protocol import Call
 from yiemagent.pool import DaemonPool
 
-__all__ = ["StdioHost", "serve_stdio"]
+__all__ = ["StdioHost", "own_descriptors", "serve_stdio"]
 
 logger = logging.getLogger("yiemagent.mcp.stdio")
 
@@ -58,13 +58,13 @@ def serve_stdio(
     if stdin is not None and stdout is not None:
         _Wire(server, stdin, stdout, max_line_bytes).serve(end_grace_s)
         return
-    with _own_descriptors() as (reading, writing):
+    with own_descriptors() as (reading, writing):
         _Wire(server, reading, writing, max_line_bytes).serve(end_grace_s)
 
 
 @contextlib.contextmanager
-def _own_descriptors() -> Iterator[tuple[int, int]]:
-    """Move descriptors 0 and 1 away for a `with` block; in it, 0 is empty and 1 is stderr."""
+def own_descriptors() -> Iterator[tuple[int, int]]:
+    """Move descriptors 0 and 1 away for a `with` block, and give where they are; in it, 0 is empty and 1 is stderr."""
     reading, writing = os.dup(0), os.dup(1)  # not inherited by child processes
     if (
         sys.platform == "win32"

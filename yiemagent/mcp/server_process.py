@@ -2,9 +2,7 @@
 
 It leads a session and process group of its own, so that wrappers such as npx, uvx and `sh -c` end together with the
 server that they start. It does not outlive this process: at a normal end an exit hook ends it, and where this process
-is killed, a watching shell that holds the reading end of a pipe of ours does. (A signal at the parent's death, which
-Linux offers, would come when the thread ends that started the server.) All of this is POSIX; what left the group by
-itself, a daemon, is out of reach.
+is killed, a watching shell does. All of this is POSIX; what left the group by itself, a daemon, is out of reach.
 """
 
 from __future__ import annotations
@@ -20,11 +18,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from yiemagent.errors import ConfigurationError
+from yiemagent.net.group_watch import GroupWatch
 
 __all__ = ["ServerProcess", "server_environment"]
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-_WATCH = 'read -r _; sleep 1; kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"'
+_GRACE_S = (
+    1  # how long it has to end by itself, when this process is gone and it has no more to read
+)
 _AT_EXIT_S = 0.5
 
 
@@ -79,7 +80,7 @@ class ServerProcess:
             )
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"can't start the server {command[0]!r}: {error}") from error
-        self._watcher = _watcher_of(self._process.pid)
+        self._watch = GroupWatch(self._process.pid, grace_s=_GRACE_S)
         _running.add(self)
 
     @property
@@ -112,7 +113,8 @@ class ServerProcess:
         """End the group at once; gives the exit code, or None where even that takes longer than a second."""
         self.signal_group(signals.SIGKILL)
         code = self.wait(1.0)
-        self._dismiss_watcher()
+        _running.discard(self)
+        self._watch.dismiss()
         return code
 
     def close_stdin(self) -> None:
@@ -128,38 +130,9 @@ class ServerProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def _dismiss_watcher(self) -> None:
-        _running.discard(self)
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.kill()
-            watcher.wait()
-            assert watcher.stdin is not None
-            with contextlib.suppress(OSError):
-                watcher.stdin.close()
-
     def _leave_to_parent(self) -> None:
-        """Let go of our ends in a forked child, so that server and watcher see the parent's end."""
-        watcher = self._watcher
-        for pipe in (self._process.stdin, watcher.stdin if watcher else None):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-
-def _watcher_of(pid: int) -> subprocess.Popen[bytes] | None:
-    """Start the shell that ends a process group when we are gone; None where there is no shell."""
-    try:
-        return subprocess.Popen(  # noqa: S603 - a fixed command
-            ["/bin/sh", "-c", _WATCH, "sh", str(pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
+        """Let go of our end in a forked child, so that the server sees the parent's end."""
+        self.close_stdin()
 
 
 # --- the end of this process -----------------------------------------------------------------------------------------

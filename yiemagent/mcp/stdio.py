@@ -121,6 +121,18 @@ class StdioPipe:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """How the server's process ended; negative: the signal that ended it; None: it still runs."""
+        return self._process.wait(0)
+
+    def end_at_once(self) -> None:
+        """End the server and all that it started; returns at once, and takes no lock.
+
+        Its end is then told as any other.
+        """
+        self._process.signal_group(signals.SIGKILL)
+
+    @property
     def last_words(self) -> str:
         """The end of what the server wrote to stderr, or else what it wrote to stdout that is no message."""
         text = bytes(self._stderr).decode("utf-8", "replace").replace("\r\n", "\n")

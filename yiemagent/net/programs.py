@@ -1,8 +1,8 @@
 """One program, run to its end: its output kept within bounds, and it and all that it starts ended in time.
 
 The program leads a session and process group of its own. The group is ended at the time limit, on abort, when this
-process ends, and also when the program itself has ended, so that nothing stays behind in the background. Only what
-left the group by itself, a daemon, is out of reach. POSIX only.
+process ends or is killed, and also when the program itself has ended, so that nothing stays behind in the background.
+Only what left the group by itself, a daemon, is out of reach. POSIX only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import AbortedError, ConfigurationError, ToolError
+from yiemagent.net.group_watch import GroupWatch
 from yiemagent.record import Record
 
 __all__ = ["Finished", "run_process", "without_secrets"]
@@ -169,6 +170,7 @@ class _Watched:
         self._keeper = keeper
         self._on_output = on_output
         self._ended = threading.Event()
+        self._watch = GroupWatch(process.pid)
         self._ours, self._theirs = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._remove: Callable[[], object] = _nothing
@@ -196,6 +198,7 @@ class _Watched:
         self._ended.wait(_KILL_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_S)
+        self._watch.dismiss()
         with contextlib.suppress(OSError):
             self._drain()
         _running.discard(self)

@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -56,14 +56,10 @@ def grow(tree: Tree, line: str) -> None:
         tree.add_bare(int(number), None if parent == "null" else int(parent), kind)
 
 
-class _Backlog(NamedTuple):
-    """What waits to be written, oldest first; replaced whole, so that an interrupt never leaves half of it.
-
-    `begun` is how many entries there were when the first of it began to be written; None: it was not begun.
-    """
-
-    bodies: tuple[Body, ...] = ()
-    begun: int | None = None
+# What waits to be written, oldest first, and the id under which the first of it began to be written (None: it did not
+# begin). Replaced whole, so that an interrupt never leaves half of it.
+_Backlog: TypeAlias = tuple[tuple[Body, ...], int | None]
+_EMPTY: _Backlog = ((), None)
 
 
 class Log:
@@ -87,7 +83,7 @@ class Log:
         self.store = store
         self._tree = tree or Tree()
         self._clock = clock
-        self._backlog = _Backlog()
+        self._backlog: _Backlog = _EMPTY
         self._unsure = tree is None  # whether the tree may not be that of what is in the store
         self.recovering = (
             False  # whether the backlog is what closes an interrupted run, and nothing else
@@ -149,8 +145,15 @@ class Log:
             SessionError: it waits.
         """
         bodies, begun = self._backlog
-        self._backlog = _Backlog((*bodies, body), begun)
-        self.flush()
+        if bodies:
+            self._backlog = ((*bodies, body), begun)
+            self.flush()
+            return
+        # What `flush` would do with it alone: nearly every entry comes through here.
+        self.recovering = False
+        self._backlog = ((body,), self.tree.next_id)
+        self._write(body)
+        self._backlog = _EMPTY
 
     def flush(self) -> None:
         """Write what waits.
@@ -160,17 +163,16 @@ class Log:
         """
         self.recovering = False
         self._settle()
-        while self._backlog.bodies:
-            bodies = self._backlog.bodies
-            self._backlog = _Backlog(bodies, len(self.tree))
+        while bodies := self._backlog[0]:
+            self._backlog = (bodies, self.tree.next_id)
             self._write(bodies[0])
-            self._backlog = _Backlog(bodies[1:])
+            self._backlog = (bodies[1:], None)
 
     def _settle(self) -> None:
         """Find out whether what was being written when an interrupt came, or a write failed, is there."""
         bodies, begun = self._backlog
         if begun is not None:
-            self._backlog = _Backlog(bodies[1:] if len(self.tree) > begun else bodies)
+            self._backlog = (bodies[1:] if self.tree.next_id > begun else bodies, None)
 
     def _write(self, body: Body) -> int:
         """Write an entry and give its id."""
@@ -215,7 +217,7 @@ class Log:
         Raises:
             SessionError: it is not written.
         """
-        if not self._backlog.bodies:
+        if not self._backlog[0]:
             self._write(attrs.evolve(partial, after_id=self.tree.leaf_id))
 
     # -- reading --
@@ -287,7 +289,7 @@ class Log:
         """Give what waits as the entries that it will be."""
         found: list[Entry] = []
         parent, number = self.tree.leaf_id, self.tree.next_id
-        for body in self._backlog.bodies:
+        for body in self._backlog[0]:
             entry = Entry(number, parent, self._clock(), body)
             found.append(self._delivered(entry))
             parent, number = number, number + 1
@@ -343,7 +345,7 @@ class Log:
 
     def recover(self, leave_open: Callable[[ToolCall], bool] = lambda _call: False) -> None:
         """Have what closes the run that was interrupted at the leaf wait to be written."""
-        self._backlog = _Backlog()  # what closed it before is worked out anew
+        self._backlog = _EMPTY  # what closed it before is worked out anew
         positions = self.tree.partials(self.tree.leaf_id)
         partial = [
             event
@@ -351,7 +353,7 @@ class Log:
             if isinstance(entry.body, PartialBody)
             for event in entry.body.events
         ]
-        self._backlog = _Backlog(tuple(closings(self.tail(), partial, leave_open)))
+        self._backlog = (tuple(closings(self.tail(), partial, leave_open)), None)
         self.recovering = True
 
     def tail(self) -> list[Entry]:

@@ -1,8 +1,9 @@
 """What a session writes of a run: a fold over its events. Pure, but for the clock that says when a while has passed.
 
-A user's message is written before the model is asked, an answer before its tools run, a call's start before its effect,
-a result as soon as it is there, whichever call of the batch it belongs to. Of an answer that takes long, what has come
-so far is written once a second. The end of a run is written where its last message does not show that it is one.
+A user's message is written before the model is asked, an answer before its tools run, a result as soon as it is there,
+whichever call of the batch it belongs to. Of an answer that takes long, what has come so far is written once a second.
+The end of a run is written where its last message does not show that it is one. That a call begins is no event: it is
+told of when it is taken up, and may then wait for a person, or for the calls before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from yiemagent.events import (
     MessageEndEvent,
     MessageUpdateEvent,
     ToolExecEndEvent,
-    ToolExecStartEvent,
 )
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from yiemagent.sessions.bodies import (
@@ -26,7 +26,6 @@ from yiemagent.sessions.bodies import (
     MessageBody,
     PartialBody,
     RunEndBody,
-    ToolCallStartedBody,
 )
 from yiemagent.streaming import (
     StreamEvent,
@@ -52,7 +51,7 @@ class Recording:
         self._answered: set[str] = set()  # calls of the last answer whose results are written
         self._coming: list[StreamEvent] = []  # of the answer under way, and not written
         self._written_at = 0.0
-        self._finished = False  # whether the last message says by itself that its run is over
+        self._last: AgentMessage | None = None  # that was written
 
     def take(self, event: Any) -> Body | None:
         """Give what is to be written of an event, before anybody is told of it; None: nothing.
@@ -65,24 +64,21 @@ class Recording:
             return self._update(event.stream_event)
         if kind is MessageEndEvent:
             return self._message(event.message)
-        if kind is ToolExecStartEvent:
-            return ToolCallStartedBody(event.tool_call_id, event.tool_name)
         if kind is ToolExecEndEvent:
             self._answered.add(event.tool_call_id)
-            self._finished = False
+            self._last = event.message
             return MessageBody(event.message)
-        if kind is AgentEndEvent and not self._finished:
+        if kind is AgentEndEvent and not _ends_a_run(self._last):
             return RunEndBody(event.answer.stop_reason)
         return None
 
     def _message(self, message: AgentMessage) -> Body | None:
-        self._finished = False
+        self._last = message
         if isinstance(message, ToolResultMessage):
             return None if message.tool_call_id in self._answered else MessageBody(message)
         if isinstance(message, AssistantMessage):
             self._answered.clear()
             self._coming.clear()
-            self._finished = not (message.failed or message.tool_calls)
         return MessageBody(message)
 
     def _update(self, event: StreamEvent) -> PartialBody | None:
@@ -95,6 +91,13 @@ class Recording:
         partial = PartialBody(None, _joined(self._coming))
         self._coming.clear()
         return partial
+
+
+def _ends_a_run(message: AgentMessage | None) -> bool:
+    """Whether a message says by itself that its run is over."""
+    if not isinstance(message, AssistantMessage):
+        return False
+    return not (message.failed or message.tool_calls)
 
 
 def _joined(events: Iterable[StreamEvent]) -> tuple[StreamEvent, ...]:

@@ -21,7 +21,10 @@ INTERRUPTED_TEXT = (
     "Interrupted: the program ended while this call was running, so its outcome is unknown. It may have had its "
     "effect; find that out before you call again."
 )
-NOT_RUN_TEXT = "This call was not run: the program ended before it began."
+NOT_RUN_TEXT = (
+    "This call was not run: the program ended before it began, so it had no effect. Call again if it is still "
+    "needed."
+)
 BROKEN_OFF_TEXT = (
     "This call was not run: the program ended before the answer that holds it was whole."
 )
@@ -43,8 +46,8 @@ def closings(
     Args:
         path: at least from its last message that is no result.
         partial: the stream events of an answer that never became whole.
-        leave_open: called with each call that had started; True leaves it without a result, to be run again. Those
-            that are taken up and have not started stay open anyway.
+        leave_open: called with each call that has no result; True leaves it without one, to be run. Those that are
+            taken up and have not started stay open anyway.
     """
     answer = _broken_off(partial)
     if answer is None:
@@ -52,7 +55,7 @@ def closings(
         return [
             MessageBody(_result(call))
             for call in open_calls(path)
-            if call.call.id not in taken_up and not (call.started and leave_open(call.call))
+            if call.call.id not in taken_up and not leave_open(call.call)
         ]
     results = [_closed(call, BROKEN_OFF_TEXT) for call in answer.tool_calls]
     return [MessageBody(answer), *map(MessageBody, results)]
@@ -77,9 +80,10 @@ def _broken_off(events: Iterable[StreamEvent]) -> AssistantMessage | None:
 
 
 def _result(call: OpenCall) -> ToolResultMessage:
-    return _closed(call.call, INTERRUPTED_TEXT if call.started else NOT_RUN_TEXT)
+    text = INTERRUPTED_TEXT if call.started else NOT_RUN_TEXT
+    return _closed(call.call, text, started=call.started)
 
 
-def _closed(call: ToolCall, text: str) -> ToolResultMessage:
-    details = FrozenDict(interrupted=True)
+def _closed(call: ToolCall, text: str, *, started: bool = False) -> ToolResultMessage:
+    details = FrozenDict(interrupted=True, started=started)
     return ToolResultMessage(call.id, call.name, text, details, is_error=True)

@@ -33,6 +33,7 @@ from yiemagent.sessions.bodies import (
     QueuedBody,
     QueuedKind,
     ThinkingChangeBody,
+    ToolCallStartedBody,
     WithdrawnBody,
 )
 from yiemagent.sessions.conversation import context_of, is_unfinished
@@ -44,6 +45,8 @@ from yiemagent.sessions.store import Fsync, MemoryStore, Store
 from yiemagent.sessions.tree import Tree
 
 __all__ = ["Session"]
+
+_SYNCED = frozenset({TurnEndEvent, AgentEndEvent})  # what makes a batch safe from a power failure
 
 
 class Session:
@@ -395,20 +398,31 @@ class Session:
         Raises:
             SessionError: it is not written, and waits; it goes before whatever is written next.
         """
-        if event.__class__ is TurnEndEvent and not self._batch:
+        kind = event.__class__
+        if kind is TurnEndEvent and not self._batch:
             return
         with self._lock:  # a forked child has no run of its parent's, and so records nothing here
             body = self._recording.take(event)
-            if isinstance(body, PartialBody):
+            if body is None:
+                if kind is AgentStartEvent:
+                    self._log.flush()
+                elif isinstance(event, CompactionEndEvent) and event.summary is not None:
+                    self._log.write_compaction(event.summary, event.kept, event.details)
+            elif isinstance(body, PartialBody):
                 self._log.write_partial(body)
-            elif body is not None:
-                self._log.write_later(self._as_delivered(body))
-            elif isinstance(event, AgentStartEvent):
-                self._log.flush()
-            elif isinstance(event, CompactionEndEvent) and event.summary is not None:
-                self._log.write_compaction(event.summary, event.kept, event.details)
-            if self._batch and isinstance(event, (TurnEndEvent, AgentEndEvent)):
+            else:
+                self._log.write_later(self._as_delivered(body) if self._waiting else body)
+            if self._batch and kind in _SYNCED:
                 self._store.sync()
+
+    def record_call(self, call: ToolCall) -> None:
+        """Write that a tool call begins, before it does: from here on it may have had its effect.
+
+        Raises:
+            SessionError: it is not written, and the call must not begin.
+        """
+        with self._lock:
+            self._log.write(ToolCallStartedBody(call.id, call.name))
 
     def accept(self, kind: QueuedKind, message: AgentMessage) -> None:
         """Write that a message was accepted and waits.
@@ -433,10 +447,10 @@ class Session:
                 self._log.write(WithdrawnBody(tuple(ids)))
 
     def reopen(self, leave_open: Callable[[ToolCall], bool]) -> tuple[AgentMessage, ...]:
-        """Give the messages with the calls left open that had started when the process was killed and may run again.
+        """Give the messages with the calls left open that had no result when the process was killed and may run now.
 
         Args:
-            leave_open: called with each such call; True leaves it without a result.
+            leave_open: called with each such call, begun or not; True leaves it without a result.
         """
         with self._held():
             if self._log.recovering:
@@ -461,7 +475,7 @@ class Session:
 
     def _as_delivered(self, body: Body) -> Body:
         """Give a message that waited as what it is now: delivered."""
-        if isinstance(body, MessageBody) and self._waiting:
+        if isinstance(body, MessageBody):
             entry_id = self._taken(body.message)
             if entry_id is not None:
                 return DeliveredBody(entry_id)

@@ -9,6 +9,7 @@ meddle with SQLite's own locks.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pathlib
 import sqlite3
@@ -20,8 +21,11 @@ from typing import Any, Self
 from yiemagent.errors import InvalidJson, SessionError
 from yiemagent.sessions.files import LockFile, disown_in_children, named_whole
 from yiemagent.sessions.store import Fsync
+from yiemagent.sessions.wal import check_log
 
 __all__ = ["SqliteStore"]
+
+logger = logging.getLogger("yiemagent.sessions")
 
 _APPLICATION_ID = 0x5949454D  # "YIEM"
 _BATCH = 500
@@ -118,12 +122,16 @@ class SqliteStore:
         with _translated(path, "opened"):
             lock = None if read_only else _locked(path)
             try:
+                left_out = check_log(path)
                 connection = _reading(path) if read_only else _writing(path, fsync)
                 store = cls(path, connection, lock)
             except BaseException:  # whatever it is, nobody gets the store: the lock must go
                 if lock is not None:
                     lock.release()
                 raise
+        if left_out is not None:
+            store.warnings = (left_out,)
+            logger.warning("%s", left_out)
         try:
             with _translated(path, "read"):
                 store._load(take)

@@ -1,0 +1,355 @@
+"""Which built-in tools a run at the command has, and which of their calls a person is asked about."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import pathlib
+import pty
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.http_server import ScriptedServer, json_answer
+from tools import write_tool
+from yiemagent.cli.ask import add_ask, ask_command
+from yiemagent.cli.main import main
+from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.testing import ScriptedModel, call, calls
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ASKED = "The agent wants to call {}"
+NOBODY = "This call needs a person's yes, and there is no terminal to ask at"
+# The command with stdin as the terminal of its session, so that Ctrl-C is a signal.
+AT_A_TERMINAL = (
+    "import fcntl, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "from yiemagent.cli.main import main\n"
+    "sys.exit(main())\n"
+)
+
+
+class Watched(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+class Keyboard(Watched):
+    """A terminal at which a person has typed lines."""
+
+    def __init__(self, typed):
+        super().__init__()
+        self._read, write = os.pipe()
+        os.write(write, typed.encode())
+        os.close(write)
+
+    def fileno(self):
+        return self._read
+
+    def close(self):
+        os.close(self._read)
+        super().close()
+
+
+class Asked:
+    """One question at the command, and what came of it."""
+
+    def __init__(self, script, *words, typed=None, stderr=None):
+        parser = argparse.ArgumentParser()
+        add_ask(parser.add_subparsers())
+        options = parser.parse_args(["ask", "Go.", *map(str, words)])
+        out, err = io.StringIO(), stderr or (io.StringIO() if typed is None else Watched())
+        self.model = ScriptedModel([script, "Done."])
+        with io.StringIO() if typed is None else Keyboard(typed) as stdin:
+            self.code = ask_command(options, Terminal(out, err), stdin, self.model)
+        self.out, self.err = out.getvalue(), err.getvalue()
+
+    @property
+    def offered(self):
+        """The names of the tools in the first request."""
+        return set(self.model.requests[0].tools)
+
+    @property
+    def results(self):
+        """What the calls gave."""
+        return [m.text for m in self.model.requests[1].messages if m.role == "toolResult"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working folder with a file in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("YIEMAGENT_ROOT", raising=False)
+    (tmp_path / "a.txt").write_text("hello\n")
+    return tmp_path
+
+
+def write(path="b.txt"):
+    """A call that writes a file."""
+    return call("write_file", {"path": path, "text": "new"})
+
+
+# -- which tools are there --------------------------------------------------------------------------------------------
+
+
+def test_groups_are_there_when_they_are_named():
+    """Each group that is named comes beside the tools that are always there, or alone; `write_tool` never does."""
+    plain = {"get_time", "get_weather", "list_tools"}
+    files = {"read_file", "write_file", "edit_file", "search_files"}
+
+    assert Asked("Hi.").offered == plain
+    assert Asked("Hi.", "--with", "files").offered == plain | files
+    both = Asked("Hi.", "--with", "shell", "--with", "web", "--with", "web", "--no-builtin-tools")
+    assert both.offered == {"run_command", "fetch_url", "list_tools"}
+
+
+def test_a_group_that_is_none_is_a_usage_error(capsys):
+    """The error names the groups that there are."""
+    with pytest.raises(SystemExit) as ending:
+        Asked("Hi.", "--with", "everything")
+
+    assert ending.value.code == 2
+    assert "'files', 'shell', 'web'" in capsys.readouterr().err
+
+
+def test_files_and_commands_stay_where_they_are_told(here, monkeypatch):
+    """It is the folder that --root names, else that of the environment, else this one; the environment stays."""
+    for name in ("named", "other"):
+        (here / name).mkdir()
+        (here / name / "a.txt").write_text(f"{name}\n")
+    script = calls(
+        call("read_file", {"path": "a.txt"}), call("run_command", {"command": "cat a.txt"})
+    )
+    words = ("--with", "files", "--with", "shell", "--yes")
+
+    assert Asked(script, *words).results == ["hello", "hello"]
+    monkeypatch.setenv("YIEMAGENT_ROOT", str(here / "other"))
+    assert Asked(script, *words).results == ["other", "other"]
+    assert Asked(script, *words, "--root", "named").results == ["named", "named"]
+    assert os.environ["YIEMAGENT_ROOT"] == str(here / "other")
+    monkeypatch.delenv("YIEMAGENT_ROOT")
+    Asked(script, *words, "--root", "named")
+    assert "YIEMAGENT_ROOT" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--with", "files", "--root", "nowhere"), "--root names no folder: nowhere"),
+        (("--with", "files", "--root", "a.txt"), "--root names no folder: a.txt"),
+        (("--with", "web", "--root", "."), "--root is for --with files and --with shell"),
+        (("--yes", "--ask", "get_time"), "give one of them"),
+    ],
+)
+def test_options_that_can_not_be_followed_are_usage_problems(words, said):
+    """Nothing is ignored: a folder that is none, or options that say opposite things, end the command."""
+    with pytest.raises(UsageProblem, match=said):
+        Asked("Hi.", *words)
+
+
+# -- who is asked -----------------------------------------------------------------------------------------------------
+
+
+def test_what_only_reads_goes_through():
+    """A tool that says that it changes nothing is called without a word."""
+    asked = Asked(call("read_file", {"path": "a.txt"}), "--with", "files", typed="")
+
+    assert asked.results == ["hello"]
+    assert "wants to call" not in asked.err
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "group"),
+    [
+        ("write_file", {"path": "b.txt", "text": "new"}, "files"),
+        ("edit_file", {"path": "a.txt", "old_text": "hello", "new_text": "bye"}, "files"),
+        ("run_command", {"command": "echo > b.txt"}, "shell"),
+    ],
+)
+def test_what_changes_something_is_asked_about(here, name, arguments, group):
+    """The person sees the call and its arguments; with a yes it is done, with a no the model has the reason."""
+    before = sorted(path.name for path in here.iterdir()), (here / "a.txt").read_text()
+    no = Asked(call(name, arguments), "--with", group, typed="n not today\n")
+    same = sorted(path.name for path in here.iterdir()), (here / "a.txt").read_text()
+    yes = Asked(call(name, arguments), "--with", group, typed="y\n")
+    after = sorted(path.name for path in here.iterdir()), (here / "a.txt").read_text()
+
+    assert ASKED.format(name) in no.err
+    assert all(str(value) in no.err for value in arguments.values())
+    assert no.results == ["The user did not allow this call. They said: not today"]
+    assert same == before
+    assert ASKED.format(name) in yes.err
+    assert after != before
+
+
+def test_a_question_comes_after_what_was_said_before():
+    """What the model said, and which tool it calls, is shown before the question, and the result after it."""
+    asked = Asked(calls(write(), text="I write it."), "--with", "files", typed="y\n")
+    order = [
+        asked.err.index(piece)
+        for piece in ("→ write_file", ASKED.format("write_file"), "← write_file")
+    ]
+
+    assert order == sorted(order)
+    assert asked.out == "I write it.\nDone.\n"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_without_a_person_nothing_is_changed(here, seen):
+    """Where stdin is no terminal, or nobody would see the question, calls are denied, and both learn how to allow."""
+    typed, stderr = (None, Watched()) if seen else ("y\n", io.StringIO())
+    asked = Asked(write(), "--with", "files", typed=typed, stderr=stderr)
+
+    assert NOBODY in asked.results[0]
+    assert "--allow write_file" in asked.results[0]
+    assert f"✗ write_file: {NOBODY}" in asked.err
+    assert not (here / "b.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--yes",), ("-y",), ("--allow", "write_file"), ("--allow", "write_*")]
+)
+def test_what_is_allowed_is_not_asked_about(here, words):
+    """--yes lets every call through, --allow those of the tools that it names, without a terminal too."""
+    asked = Asked(write(), "--with", "files", *words)
+
+    assert asked.results == ["Wrote b.txt: 1 lines, 3 bytes"]
+    assert (here / "b.txt").read_text() == "new"
+
+
+def test_one_that_is_allowed_allows_no_other():
+    """What --allow does not name is asked about as before."""
+    script = calls(write(), call("run_command", {"command": "ls"}))
+    asked = Asked(script, "--with", "files", "--with", "shell", "--allow", "write_file")
+
+    assert asked.results[0].startswith("Wrote b.txt")
+    assert asked.results[1].startswith(NOBODY)
+
+
+def test_more_may_be_asked_about():
+    """--ask names further tools, whatever they say of themselves; --allow goes before it."""
+    script = calls(call("get_time", {"zone": "UTC"}), call("list_tools"))
+    asked = Asked(script, "--ask", "*", "--allow", "list_*", typed="n\n")
+
+    assert asked.results[0] == "The user did not allow this call."
+    assert asked.results[1].startswith("Available tools:")
+
+
+def test_a_name_that_fits_no_tool_is_a_warning():
+    """A name that was mistyped is told, and the run goes on."""
+    asked = Asked("Hi.", "--with", "files", "--allow", "write_fil", "--ask", "get_*")
+
+    assert asked.err.startswith("warning: there is no tool 'write_fil' now")
+    assert asked.err.count("warning") == 1
+
+
+def test_a_tool_that_writes_tools_is_asked_about(here):
+    """`write_tool` in a folder of one's own writes nothing unasked; what it wrote with a yes can be called."""
+    (here / "mine").mkdir()
+    shutil.copy(write_tool.__file__, here / "mine")
+    new = {
+        "name": "shout",
+        "label": "Shout",
+        "description": "Say a text loudly.",
+        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
+        "execute_code": "return args['text'].upper()",
+    }
+    no = Asked(call("write_tool", new), "--tools", here / "mine")
+    assert no.results[0].startswith(NOBODY)
+    assert sorted(path.name for path in (here / "mine").iterdir()) == ["write_tool.py"]
+    yes = Asked(call("write_tool", new), "--tools", here / "mine", typed="y\n")
+
+    assert "return args['text'].upper()" in yes.err
+    assert yes.results[0].startswith("Wrote the tool shout.")
+
+
+def test_a_session_that_goes_on_asks_too(here, capsys):
+    """`sessions resume` has the same options, and denies without a terminal."""
+    answers = [
+        {"tool_calls": [_call("write_file", {"path": "b.txt", "text": "new"})]},
+        {"content": "I may not."},
+    ]
+    with _model(*answers) as server:
+        words = ["--model", "openai:m", "--base-url", f"{server.url}/v1", "--no-stream"]
+        words += ["--api-key-env", "HOME", "--with", "files"]
+        assert main(["ask", "Go.", "--session", "talk.jsonl", *words]) == 0
+    with _model(*answers) as server:
+        words[3] = f"{server.url}/v1"
+        assert main(["sessions", "resume", "talk.jsonl", "Again.", *words]) == 0
+
+    assert capsys.readouterr().err.count(NOBODY) == 2
+    assert not (here / "b.txt").exists()
+
+
+def _call(name, arguments):
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": "c1", "type": "function", "function": function}
+
+
+def _model(*messages):
+    """A server whose model gives these messages."""
+    return ScriptedServer(
+        *(
+            json_answer(
+                {
+                    "id": "a",
+                    "object": "chat.completion",
+                    "model": "m",
+                    "choices": [
+                        {
+                            "index": 0,
+                            "message": {"role": "assistant", **message},
+                            "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
+                        }
+                    ],
+                }
+            )
+            for message in messages
+        )
+    )
+
+
+@pytest.mark.parametrize(("typed", "written"), [(b"y\n", True), (b"n\n", False), (b"\x03", False)])
+def test_a_person_at_a_real_terminal_decides(here, typed, written):
+    """At a terminal the question is seen, and a yes, a no and Ctrl-C are answers to it."""
+    ours, theirs = pty.openpty()
+    arguments = {"command": "echo done > b.txt"}
+    with _model(
+        {"tool_calls": [_call("run_command", arguments)]}, {"content": "So it is."}
+    ) as server:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", AT_A_TERMINAL, "ask", "Go.", "--with", "shell"),
+                *("--model", "openai:m", "--no-stream"),
+            ],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT),
+                "OPENAI_BASE_URL": f"{server.url}/v1",
+                "OPENAI_API_KEY": "sk-nobody",
+            },
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        seen = b""
+        try:
+            while b"[s] show all > " not in seen:
+                seen += os.read(ours, 1000)
+            os.write(ours, typed)
+            out, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            os.close(ours)
+
+    assert b"The agent wants to call run_command (Run command):\r\n  command: " in seen
+    assert (process.returncode, out) == ((130, b"") if typed == b"\x03" else (0, b"So it is.\n"))
+    assert (here / "b.txt").exists() is written

@@ -1,0 +1,185 @@
+"""What a run at the command may do beyond telling something, and what a person is asked about first.
+
+The built-in tools that reach files, commands or the web are there when their group is named. Calls of those that may
+change something are asked about, and so are those of `write_tool`, wherever that comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import functools
+import io
+import operator
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from yiemagent.approval import Approval, allow, ask_in_terminal, deny
+from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.registry import builtin_tools_dir
+from yiemagent.workspace import ROOT_VARIABLE
+
+__all__ = [
+    "GROUPS",
+    "add_consent",
+    "add_groups",
+    "add_rooted_groups",
+    "consent_of",
+    "unknown_names",
+    "working_in",
+]
+
+GROUPS = ("files", "shell", "web")
+# The groups whose tools work in a folder.
+_ROOTED = frozenset({"files", "shell"})
+_ALWAYS_ASKED = frozenset({"write_tool"})
+_NOBODY_THERE = (
+    "This call needs a person's yes, and there is no terminal to ask at; the user may allow it with --allow {}, or "
+    "every call with --yes."
+)
+
+
+def add_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the option that has groups of built-in tools."""
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        dest="groups",
+        choices=GROUPS,
+        metavar="GROUP",
+        help="load the built-in tools of this group, too: files (read, write, edit, search), shell (run commands) or "
+        "web (fetch pages); may be given again",
+    )
+
+
+def add_rooted_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the options that have groups of built-in tools and say where these work."""
+    add_groups(parser)
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help=f"the folder of --with files, and where commands of --with shell start (default: {ROOT_VARIABLE}, else "
+        "this one)",
+    )
+
+
+def add_consent(parser: argparse.ArgumentParser) -> None:
+    """Add what decides which tools are there, where they work, and who is asked."""
+    add_rooted_groups(parser)
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="call this tool without asking; a pattern such as 'write_*' will do; may be given again",
+    )
+    parser.add_argument(
+        "--ask",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="ask before each call of this tool, or pattern, too; may be given again (asked about anyway: tools of "
+        "--with that change something, and write_tool)",
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="call every tool without asking; not with --ask"
+    )
+
+
+@contextlib.contextmanager
+def working_in(options: argparse.Namespace) -> Iterator[None]:
+    """Have the tools that are loaded in a `with` block work in the folder that the command line names.
+
+    Raises:
+        UsageProblem: there is no such folder, or nothing that would work in it.
+    """
+    root: Path | None = options.root
+    if root is None:
+        yield
+        return
+    if not _ROOTED.intersection(options.groups):
+        raise UsageProblem("--root is for --with files and --with shell")
+    if not root.is_dir():
+        raise UsageProblem(f"--root names no folder: {root}")
+    before = os.environ.get(ROOT_VARIABLE)
+    os.environ[ROOT_VARIABLE] = str(root.resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ROOT_VARIABLE]
+        else:
+            os.environ[ROOT_VARIABLE] = before
+
+
+def consent_of(
+    options: argparse.Namespace,
+    stdin: TextIO,
+    terminal: Terminal,
+    *,
+    question: Callable[[str], object],
+) -> Approval | None:
+    """Give the rules for calls: what may change something is asked about where a person is there, else denied.
+
+    Args:
+        options: what the command line says.
+        stdin: where answers come from.
+        terminal: where questions can be seen, or not.
+        question: puts a question to the person, at once or soon; called by the thread of the run.
+
+    Returns:
+        A `before_tool_call` hook; None: every call goes through.
+
+    Raises:
+        UsageProblem: the options don't go together.
+    """
+    if options.yes:
+        if options.ask:
+            raise UsageProblem("--yes asks about no call, and --ask about some; give one of them")
+        return None
+    there = stdin.isatty() and terminal.is_watched
+
+    def asked(names: Iterable[str], **which: Any) -> Approval:
+        if there:
+            return ask_in_terminal(*names, stdin=stdin.fileno(), out=_Questions(question), **which)
+        rules = (
+            deny(name, reason=_NOBODY_THERE.format(shlex.quote(name)), **which) for name in names
+        )
+        return functools.reduce(operator.or_, rules)
+
+    # A rule without names would be about every tool.
+    first = allow(*options.allow) if options.allow else Approval([])
+    if options.ask:
+        first |= asked(options.ask)
+    return first | asked(sorted(_changing(options.groups)), read_only=False) | allow()
+
+
+def _changing(groups: Sequence[str]) -> set[str]:
+    """Give the names of the tools that may be asked about; each is that of its file."""
+    folders = map(builtin_tools_dir, groups)
+    return {path.stem for folder in folders for path in folder.glob("[!_]*.py")} | _ALWAYS_ASKED
+
+
+class _Questions(io.StringIO):
+    """Hands questions on instead of writing them: only the main thread writes to the terminal."""
+
+    def __init__(self, question: Callable[[str], object]) -> None:
+        super().__init__()
+        self._question = question
+
+    def write(self, text: str) -> int:
+        """Put the question."""
+        self._question(text)
+        return len(text)
+
+
+def unknown_names(options: argparse.Namespace, tools: Iterable[str]) -> list[str]:
+    """Give what --allow and --ask name and no tool is called; a tool may come later."""
+    known = list(tools)
+    return [name for name in [*options.allow, *options.ask] if not fnmatch.filter(known, name)]
