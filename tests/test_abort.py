@@ -117,15 +117,41 @@ def test_a_released_child_stays_what_it_is():
     child = AbortSignal(parent)
     child.release()
     child.release()
-    gone = weakref.ref(AbortSignal(parent))
-    kept = gone()
-    kept.release()
-    del kept
+    waiting, told = AbortSignal(parent), []
+    waiting.add_callback(lambda: told.append(1))
+    gone = weakref.ref(waiting)
+    waiting.release()
+    del waiting
     gc.collect()
     parent.abort()
 
     assert not child.aborted
-    assert gone() is None
+    assert (gone(), told) == (None, [])
+
+
+def test_a_child_that_nobody_asked_is_what_its_parent_became():
+    """The reason and the time are the parent's, also where the child was let go before anybody looked."""
+    parent = AbortSignal()
+    child, released, alone = (AbortSignal(parent) for _ in range(3))
+    alone.abort("its own")
+    parent.abort("enough")
+    released.release()
+
+    assert (child.reason, child.aborted_at) == ("enough", parent.aborted_at)
+    assert (released.aborted, released.reason) == (True, "enough")
+    assert alone.reason == "its own"
+    assert not child.abort("later")
+
+
+def test_a_callback_of_a_child_is_called_by_the_parents_abort():
+    """Through any number of generations, in the thread that aborts."""
+    parent, told = AbortSignal(), []
+    grandchild = AbortSignal(AbortSignal(parent))
+    grandchild.add_callback(lambda: told.append(threading.current_thread()))
+    grandchild.add_callback(lambda: told.append(grandchild.reason))
+    parent.abort("enough")
+
+    assert told == [threading.current_thread(), "enough"]
 
 
 def test_an_aborted_signal_raises_when_asked():

@@ -28,6 +28,7 @@ from yiemagent.events import (
 from yiemagent.messages import AssistantMessage, UserMessage
 from yiemagent.pipeline import ABORTED_TEXT
 from yiemagent.pool import DaemonPool
+from yiemagent.relay import finish
 from yiemagent.testing import (
     RecordingSink,
     ScriptedModel,
@@ -486,13 +487,13 @@ def test_the_result_that_is_late_is_ignored():
     with Hold() as hold:
         done = batch(
             calls(call("work")),
-            tool(function=hold, timeout_s=0.02),
+            tool(function=hold, timeout_s=0.3),
             after_tool_call=lambda *_: after.set(),
         )
         hold.let_go()
         assert after.wait(WAIT_S)
 
-    assert done.results == [("work timed out after 0.02 s", True)]
+    assert done.results == [("work timed out after 0.3 s", True)]
 
 
 # -- aborts --
@@ -667,18 +668,38 @@ def test_a_call_that_an_abort_meets_at_the_workers_door_never_runs():
             super().start(*given)
 
     pool = LatePool("yiem-test-tool")
-    one = call("work", call_id="c1")
-    done = execute_tool_calls(
-        AgentContext(tools=[tool(function=lambda *_: seen.append("ran"))]),
-        calls(one),
+    steps = execute_tool_calls(
+        AgentContext(tools=[parallel(function=lambda *_: seen.append("ran"))]),
+        calls(call("work", call_id="c1"), call("work", call_id="c2")),
         AgentLoopConfig(after_tool_call=lambda *_: seen.append("asked")),
         signal,
         RecordingSink(),
         pool=pool,
     )
+    done = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
 
-    assert (seen, done.messages[0].text) == ([], ABORTED_TEXT)
+    assert (seen, [message.text for message in done.messages]) == ([], [ABORTED_TEXT] * 2)
+
+
+def test_a_call_that_an_abort_meets_before_its_first_line_never_runs():
+    """So does one that the run's own thread is about to make."""
+    signal = AbortSignal()
+    seen = []
+    steps = execute_tool_calls(
+        AgentContext(tools=[tool(function=lambda *_: seen.append("ran"))]),
+        calls(call("work")),
+        AgentLoopConfig(after_tool_call=lambda *_: seen.append("asked")),
+        signal,
+        RecordingSink(),
+        pool=None,
+    )
+    own = next(steps)
+    signal.abort()
+    with pytest.raises(StopIteration) as end:
+        steps.send(own.function())
+
+    assert (seen, end.value.value.messages[0].text) == ([], ABORTED_TEXT)
 
 
 class FullPool(DaemonPool):
@@ -689,20 +710,22 @@ class FullPool(DaemonPool):
 
 
 def test_a_call_that_gets_no_thread_is_answered_and_never_runs():
-    """Where no thread can be had the call has an error result, and does not run."""
+    """Where no thread can be had the calls have error results, and do not run."""
     ran = []
     pool = FullPool("yiem-test-tool")
-    done = execute_tool_calls(
-        AgentContext(tools=[tool(function=lambda *_: ran.append(1))]),
-        calls(call("work", call_id="c1")),
+    steps = execute_tool_calls(
+        AgentContext(tools=[parallel(function=lambda *_: ran.append(1))]),
+        calls(call("work", call_id="c1"), call("work", call_id="c2")),
         AgentLoopConfig(),
         AbortSignal(),
         RecordingSink(),
         pool=pool,
     )
+    done = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
 
-    assert done.messages[0].text == "The call was not run: can't start new thread"
+    texts = [message.text for message in done.messages]
+    assert texts == ["The call was not run: can't start new thread"] * 2
     assert (ran, pool._work_queue.get_nowait()) == ([], None)  # the end, and no call before it
 
 

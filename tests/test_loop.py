@@ -26,6 +26,7 @@ from yiemagent.messages import (
 )
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore, register_tool
+from yiemagent.relay import finish
 from yiemagent.streaming import DoneEvent, StartEvent, TextStartEvent
 from yiemagent.testing import RecordingSink, ScriptedModel, call, calls, failure
 from yiemagent.tool import AgentToolResult
@@ -131,13 +132,14 @@ def test_the_callers_context_stays_as_it_was():
     history = (UserMessage("before"),)
     context = AgentContext("", history, [tool()])
     pool = DaemonPool("yiem-test-tool")
-    answer = run_loop(
+    steps = run_loop(
         [UserMessage("hi")],
         context,
         AgentLoopConfig(),
         AbortSignal(),
         LoopPorts(stream_fn=ScriptedModel(["fine"]), emit=RecordingSink(), pool=pool),
     )
+    answer = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
 
     assert answer.text == "fine"
     assert tuple(context.messages) == history
@@ -427,7 +429,7 @@ def loop(model, *, live_tools=None, prepare_context=None, context=None, **config
     """Run the loop itself with ports of one's own; gives answer and events."""
     sink = RecordingSink()
     pool = DaemonPool("yiem-test-tool")
-    answer = run_loop(
+    steps = run_loop(
         [UserMessage("hi")],
         context or AgentContext(),
         AgentLoopConfig(**config),
@@ -440,6 +442,7 @@ def loop(model, *, live_tools=None, prepare_context=None, context=None, **config
             prepare_context=prepare_context,
         ),
     )
+    answer = finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     pool.shutdown(wait=False)
     return answer, sink
 
@@ -497,13 +500,14 @@ def test_a_run_without_prompts_begins_with_follow_ups_on_an_answered_history():
     sink = RecordingSink()
     pool = DaemonPool("yiem-test-tool")
     follow_ups = Queue("and?")
-    run_loop(
+    steps = run_loop(
         (),
         AgentContext("", [UserMessage("q"), AssistantMessage("a")]),
         AgentLoopConfig(get_follow_up_messages=follow_ups),
         AbortSignal(),
         LoopPorts(stream_fn=ScriptedModel(["fine"]), emit=sink, pool=pool),
     )
+    finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
 
     assert [event.message.text for event in sink.of(MessageEndEvent)] == ["and?", "fine"]
 

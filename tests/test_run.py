@@ -227,7 +227,7 @@ def test_context_variables_of_the_starter_are_seen_everywhere():
     end(run)
 
     assert {value for value, _ in seen} == {"starters"}
-    assert len({thread for _, thread in seen}) == 2
+    assert {thread for _, thread in seen} == {"yiem-test-run"}
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,61 @@ def test_a_run_that_gets_no_thread_is_an_aborted_answer():
     )
 
     assert (done.stdout, done.stderr) == ("True True no thread could be started True\n", "")
+
+
+NO_MORE_THREADS = """
+import sys, threading
+from tests.support.loops import WAIT_S, Hold, tool
+from tests.test_run import make
+from yiemagent.events import TurnStartEvent
+from yiemagent.testing import call, calls
+
+def start(*_, **__):
+    raise RuntimeError("can't start new thread")
+
+def sink(event):
+    if isinstance(event, TurnStartEvent):
+        threading._start_new_thread = threading._start_joinable_thread = start  # before and from 3.13 on
+
+script = [calls(call("work")), "fine"]
+"""
+LOOKED_AT = f"""{NO_MORE_THREADS}
+rung = threading.Event()
+with Hold() as hold:
+    run = make(script, tool(function=hold, timeout_s=0.2), sinks=[sink], ring=rung.set)
+    rung.wait(WAIT_S)
+    while (due_in_s := run.look()) is not None:
+        threading.Event().wait(due_in_s)
+print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
+"""
+UNWATCHED = f"""{NO_MORE_THREADS}
+run = make(script, tool(timeout_s=0.2), sinks=[sink])
+print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
+run.join(WAIT_S)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "logged"),
+    [
+        (LOOKED_AT, "True fine work timed out after 0.2 s\n", "work is still running"),
+        (UNWATCHED, "True fine work done\n", "no thread to keep the time limits of yiem-test-run"),
+    ],
+    ids=["the thread that looks goes on with the run", "nobody looks, and the log says so"],
+)
+def test_time_limits_where_no_more_threads_can_be_had(script, said, logged):
+    """A call is left behind without a new thread, or its limit is not kept."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+    assert done.stdout == said
+    assert logged in done.stderr
 
 
 # -- sinks that raise --
@@ -845,6 +900,7 @@ def work(run):
     running.set()
     run.signal.wait()
     run.emit(NoticeEvent("after the gate"))
+    yield from ()
     return AssistantMessage("never")
 
 run = Run(work, name="yiem-run", state=AgentState(), sinks=[told.append])

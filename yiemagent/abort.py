@@ -27,7 +27,15 @@ class AbortSignal:
         parent: a signal whose abort also aborts this one; None for a signal of its own.
     """
 
-    __slots__ = ("__weakref__", "_aborted_at", "_callbacks", "_lock", "_parent", "_reason")
+    __slots__ = (
+        "__weakref__",
+        "_aborted_at",
+        "_callbacks",
+        "_lock",
+        "_parent",
+        "_reason",
+        "_unfollow",
+    )
 
     def __init__(self, parent: AbortSignal | None = None) -> None:
         # Decides which call of `abort` is the first. Re-entrant, since a signal handler or a finalizer may abort while
@@ -39,24 +47,28 @@ class AbortSignal:
         # Without a lock, since every tool call comes and goes here: single steps of a dict are atomic, and who pops a
         # callback is the one to call it.
         self._callbacks: dict[object, Callable[[], None]] = {}
-        self._parent: Callable[[], object] | None = None
-        if parent is not None:
-            self._parent = parent.add_callback(functools.partial(self._follow, parent))
+        # Asked whenever somebody looks; it calls back only where somebody waits here, since most tools never do.
+        self._parent = parent
+        self._unfollow: list[Callable[[], object]] = []
 
     @property
     def aborted(self) -> bool:
         """Whether the signal was set."""
-        return self._aborted_at is not None
+        if self._parent is None:
+            return self._aborted_at is not None
+        return self.aborted_at is not None
 
     @property
     def aborted_at(self) -> float | None:
         """When the signal was set, on the clock of `time.monotonic`, or None."""
+        if self._parent is not None:
+            self._look_up()
         return self._aborted_at
 
     @property
     def reason(self) -> str | None:
         """What `abort` was told, or None."""
-        return self._reason
+        return self._reason if self.aborted else None
 
     def abort(self, reason: str | None = None) -> bool:
         """Set the signal, wake its waiters and call its callbacks in this thread; may be called from anywhere.
@@ -67,11 +79,14 @@ class AbortSignal:
         Returns:
             True for the call that set the signal, False for every later one.
         """
+        return not self.aborted and self._set(reason, time.monotonic())
+
+    def _set(self, reason: str | None, aborted_at: float) -> bool:
         with self._lock:
             if self._aborted_at is not None:
                 return False
             self._reason = reason
-            self._aborted_at = time.monotonic()
+            self._aborted_at = aborted_at
         for key in tuple(self._callbacks):
             self._call_back(key)
         return True
@@ -103,6 +118,8 @@ class AbortSignal:
         Returns:
             A function that takes the callback back; calling it twice does nothing.
         """
+        if self._parent is not None and not self._unfollow:
+            self._unfollow.append(self._parent.add_callback(self._look_up))
         key = object()
         self._callbacks[key] = callback
         # Asked after it was added: an abort comes between any two lines, and may have looked before.
@@ -112,17 +129,23 @@ class AbortSignal:
 
     def raise_if_aborted(self) -> None:
         """Raise `AbortedError` where the signal is set."""
-        if self._aborted_at is not None:
+        if self.aborted:
             raise AbortedError(f"aborted: {self._reason}" if self._reason else "aborted")
 
     def release(self) -> None:
         """Let go of the parent: a child that is done stays what it is and costs the parent nothing more."""
-        if self._parent is not None:
-            self._parent()
-            self._parent = None
+        self._look_up()
+        self._parent = None
+        for unfollow in self._unfollow:
+            unfollow()
 
-    def _follow(self, parent: AbortSignal) -> None:
-        self.abort(parent.reason)
+    def _look_up(self) -> None:
+        """Be set where the parent is."""
+        parent = self._parent
+        if parent is not None and self._aborted_at is None:
+            aborted_at = parent.aborted_at
+            if aborted_at is not None:
+                self._set(parent.reason, aborted_at)
 
     def _call_back(self, key: object) -> None:
         """Call a callback, unless it was called or taken back."""

@@ -35,6 +35,7 @@ from yiemagent.tool import AgentTool
 if TYPE_CHECKING:
     from yiemagent.answer import Requests
     from yiemagent.pool import DaemonPool
+    from yiemagent.relay import Steps
     from yiemagent.run import Run
 
 __all__ = ["AgentCore"]
@@ -315,7 +316,7 @@ class AgentCore:
         while True:
             match decide(self.view()):
                 case Action.WAIT:
-                    self._bell.wait()
+                    self._bell.wait(None if self._run is None else self._run.look())
                 case Action.START:
                     self._start_run()
                 case Action.DELIVER:
@@ -351,7 +352,7 @@ class AgentCore:
         if tools is not state.tools:
             state = attrs.evolve(state, tools=tools)
 
-        def work(run: Run) -> AssistantMessage:
+        def work(run: Run) -> Steps[AssistantMessage]:
             requests = self._requests.pop() if self._requests else Requests()
             ports = LoopPorts(
                 stream_fn=self._stream_fn,
@@ -367,7 +368,7 @@ class AgentCore:
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
             config, loop = entry.settings(self._config), entry.loop or run_loop
-            answer = loop(prompts, context, config, run.signal, ports)
+            answer = yield from loop(prompts, context, config, run.signal, ports)
             self._requests[:] = [requests]
             return answer
 
@@ -385,6 +386,7 @@ class AgentCore:
             on_message=self._told,
             close_gate=self._close_gate,
             on_done=self._bell.ring,
+            ring=self._bell.ring,
         )
 
     def _live_tools(self, run: Run) -> Callable[[], Mapping[str, AgentTool]]:
@@ -403,18 +405,7 @@ class AgentCore:
         if prepare is None:
             return None
 
-        def shown(context: AgentContext) -> AgentContext:
-            state = attrs.evolve(
-                run.state,
-                system_prompt=context.system_prompt,
-                messages=context.messages,
-                tools=context.tools,
-                summary=None,
-                first_kept=0,
-            )
-            return prepare(state)
-
-        return shown
+        return lambda context: prepare(run.state.showing(context))
 
     def _look(self, run: Run, channel: Channel[Entry]) -> tuple[AgentMessage, ...]:
         """Drain a channel for a run; what is drained stays in flight until it is in the history."""

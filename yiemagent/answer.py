@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -183,7 +183,8 @@ class _Answer:
         """Give the answer as the history keeps it."""
         if self.final is None:
             self.end("the stream ended without a Done or Error event", signal)
-        final = _marked_if_empty(with_own_ids(cast("AssistantMessage", self.final)))
+        assert self.final is not None
+        final = _marked_if_empty(with_own_ids(self.final))
         if not self.started:
             self._start(_empty(final))
         return final

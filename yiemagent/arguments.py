@@ -44,7 +44,8 @@ def parse_arguments(raw: Mapping[str, Any] | str | None) -> dict[str, Any]:
     if raw is None:
         return {}
     if not isinstance(raw, str):
-        return {key: thaw_json(value) for key, value in raw.items()}
+        copy: dict[str, Any] = thaw_json(raw if isinstance(raw, dict) else dict(raw))
+        return copy
     text = raw.strip().lstrip("\ufeff")
     if not text:
         return {}

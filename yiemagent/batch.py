@@ -1,14 +1,16 @@
 """The tool calls of one answer: which run side by side, how long each may take, and in which order they are told of.
 
-The run's thread prepares all calls in order, hands them to the pool, and waits at one queue for whatever comes
-first: a result, an abort, a time limit. Only that thread emits Starts, Ends and result messages, so their order
-needs no lock.
+The run's thread prepares all calls in order. A call that runs alone it makes itself; calls that run side by side it
+hands to the pool, and waits at one queue for whatever comes first: a result, an abort, a time limit. Only that thread
+emits Starts, Ends and result messages, so their order needs no lock.
 """
 
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +45,7 @@ from yiemagent.pipeline import (
 )
 from yiemagent.pool import DaemonPool
 from yiemagent.record import Record
+from yiemagent.relay import OwnCall, Steps
 from yiemagent.tool import AgentToolResult
 
 __all__ = [
@@ -80,8 +83,11 @@ def execute_tool_calls(
     *,
     pool: DaemonPool,
     begin: Callable[[ToolCall], None] | None = None,
-) -> ToolCallBatch:
+) -> Steps[ToolCallBatch]:
     """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
+
+    A generator: it yields each call that is to be made on the run's thread, and is sent what that gave, or None where
+    it is given up.
 
     Args:
         context: what the model was offered.
@@ -89,23 +95,17 @@ def execute_tool_calls(
         config: its hooks, which calls run side by side, and how long an aborted one may go on.
         signal: the run's.
         emit: takes the events, in order.
-        pool: runs the calls.
-        begin: called with each call right before a worker gets it; what it raises keeps the call from running, and is
-            raised here.
+        pool: runs the calls that run side by side.
+        begin: called with each call right before it begins; what it raises keeps the call from running, and is raised
+            here.
     """
     batch = _Batch(context, assistant_message, config, signal, emit, pool, begin)
     batch.prepare()
-    wake = signal.add_callback(lambda: batch.settled.put(None))
-    try:
-        for group in batch.groups():
+    for group in batch.groups():
+        if len(group) == 1:
+            yield from batch.run_one(group[0])
+        else:
             batch.run(group)
-    except (
-        BaseException
-    ):  # what tells of the calls can't go on: nobody waits for those that still run
-        batch.leave()
-        raise
-    finally:
-        wake()
     terminate = should_terminate(batch.outcomes.values())
     return ToolCallBatch(tuple(batch.messages), terminate, batch.is_paused)
 
@@ -131,11 +131,11 @@ def fail_tool_calls_from_truncated_message(calls: Sequence[ToolCall], emit: Emit
 
 @attrs.define(eq=False, repr=False)
 class _Running:
-    """A call that a worker has: its own signal, and when its time is up."""
+    """A call that was begun: its own signal, and when its time is up; infinity: never."""
 
     prepared: PreparedToolCall
     signal: AbortSignal
-    ends_at: float | None
+    ends_at: float
 
 
 @attrs.define(eq=False, repr=False)
@@ -219,8 +219,37 @@ class _Batch:
 
     # -- running --
 
+    def run_one(self, index: int) -> Steps[None]:
+        """Run a call that has nothing beside it, on the run's thread."""
+        prepared = self.prepared[index]
+        if self.signal.aborted_at is not None:
+            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+            return
+        call = self._begun(prepared)
+        work = functools.partial(
+            contextvars.copy_context().run, self._finalized, prepared, call.signal
+        )
+        outcome = yield OwnCall(work, call.ends_at)
+        if outcome is None:
+            self._leave_behind(index, call, time.monotonic())
+        else:
+            call.signal.release()
+            self._settle(index, outcome)
+
     def run(self, group: list[int]) -> None:
-        """Run the calls of one group side by side, as many at once as the rules allow."""
+        """Run the calls of one group side by side, on workers, as many at once as the rules allow."""
+        wake = self.signal.add_callback(lambda: self.settled.put(None))
+        try:
+            self._run_side_by_side(group)
+        except (
+            BaseException
+        ):  # what tells of the calls can't go on: nobody waits for those that still run
+            self._leave()
+            raise
+        finally:
+            wake()
+
+    def _run_side_by_side(self, group: list[int]) -> None:
         waiting = deque(group)
         while waiting or self.running:
             while waiting and (self.signal.aborted or self._has_place()):
@@ -234,23 +263,24 @@ class _Batch:
     def _has_place(self) -> bool:
         return len(self.running) < self.config.max_parallel_tools
 
+    def _begun(self, prepared: PreparedToolCall) -> _Running:
+        if self.begin is not None:
+            self.begin(prepared.tool_call)
+        limit = prepared.tool.timeout_s
+        ends_at = math.inf if limit is None else time.monotonic() + limit
+        return _Running(prepared, AbortSignal(self.signal), ends_at)
+
     def _start(self, index: int) -> None:
         prepared = self.prepared[index]
         if self.signal.aborted:
             self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
             return
-        if self.begin is not None:
-            self.begin(prepared.tool_call)
-        signal = AbortSignal(self.signal)
-        limit = prepared.tool.timeout_s
-        self.running[index] = _Running(
-            prepared, signal, None if limit is None else time.monotonic() + limit
-        )
+        call = self.running[index] = self._begun(prepared)
         context = contextvars.copy_context()
         try:
-            self.pool.start(context.run, self._work, index, prepared, signal)
+            self.pool.start(context.run, self._work, index, prepared, call.signal)
         except RuntimeError as error:  # the interpreter is shutting down, or no thread can be had
-            signal.release()
+            call.signal.release()
             del self.running[index]
             over = self.signal.aborted_at is not None
             text = ABORTED_TEXT if over else f"The call was not run: {error}"
@@ -258,26 +288,30 @@ class _Batch:
 
     def _work(self, index: int, prepared: PreparedToolCall, signal: AbortSignal) -> None:
         """Run one call; on a worker's thread."""
+        self.settled.put((index, self._finalized(prepared, signal)))
+
+    def _finalized(self, prepared: PreparedToolCall, signal: AbortSignal) -> FinalizedOutcome:
+        """Make a call and give its outcome; never raises."""
         executed = execute_prepared_tool_call(prepared, signal, self.emit)
         if isinstance(executed, ImmediateOutcome):
-            finalized = FinalizedOutcome(prepared.tool_call, executed.result, executed.is_error)
-        else:
-            finalized = finalize_executed_tool_call(
-                self.context,
-                self.assistant_message,
-                prepared,
-                executed,
-                hooks=self.config,
-                signal=signal,
-            )
-        self.settled.put((index, finalized))
+            return FinalizedOutcome(prepared.tool_call, executed.result, executed.is_error)
+        return finalize_executed_tool_call(
+            self.context,
+            self.assistant_message,
+            prepared,
+            executed,
+            hooks=self.config,
+            signal=signal,
+        )
 
     def _remaining_s(self) -> float | None:
         """Seconds until the next time limit or the end of an abort's grace; None: there is none."""
-        ends = [call.ends_at for call in self.running.values() if call.ends_at is not None]
+        ends_at = min(call.ends_at for call in self.running.values())
         if self.signal.aborted_at is not None:
-            ends.append(self.signal.aborted_at + self.config.abort_grace_s)
-        return min(max(0.0, min(ends) - time.monotonic()), TIMEOUT_MAX) if ends else None
+            ends_at = min(ends_at, self.signal.aborted_at + self.config.abort_grace_s)
+        if ends_at == math.inf:
+            return None
+        return min(max(0.0, ends_at - time.monotonic()), TIMEOUT_MAX)
 
     def _take(self, timeout_s: float | None) -> None:
         """Wait for what comes first, and then take all that is there."""
@@ -295,25 +329,29 @@ class _Batch:
             self._settle(*settled)
 
     def _give_up(self, now: float) -> None:
-        """Answer for calls whose time is up; their threads are left behind."""
-        aborted_at = self.signal.aborted_at
-        grace_over = aborted_at is not None and now >= aborted_at + self.config.abort_grace_s
+        """Answer for calls whose time is up."""
+        grace_over = self._grace_over(now)
         for index, call in list(self.running.items()):
-            timed_out = call.ends_at is not None and now >= call.ends_at
-            if not (grace_over or timed_out):
-                continue
-            del self.running[index]
-            tool = call.prepared.tool
-            text = (
-                ABORTED_TEXT if grace_over else f"{tool.name} timed out after {tool.timeout_s:g} s"
-            )
-            call.signal.abort(text)
-            call.signal.release()
-            if tool.isolation == "thread":  # else it is ended with its process
-                logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
-            self._settle_failed(index, call.prepared.tool_call, text)
+            if grace_over or now >= call.ends_at:
+                del self.running[index]
+                self._leave_behind(index, call, now)
 
-    def leave(self) -> None:
+    def _grace_over(self, now: float) -> bool:
+        aborted_at = self.signal.aborted_at
+        return aborted_at is not None and now >= aborted_at + self.config.abort_grace_s
+
+    def _leave_behind(self, index: int, call: _Running, now: float) -> None:
+        """Answer for a call whose time is up; its thread is left behind."""
+        tool = call.prepared.tool
+        over = self._grace_over(now) or tool.timeout_s is None
+        text = ABORTED_TEXT if over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+        call.signal.abort(text)
+        call.signal.release()
+        if tool.isolation == "thread":  # else it is ended with its process
+            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
+        self._settle_failed(index, call.prepared.tool_call, text)
+
+    def _leave(self) -> None:
         """Tell the calls that still run to end; nobody takes what they give."""
         for call in self.running.values():
             call.signal.abort("the run ended")

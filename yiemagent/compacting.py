@@ -20,6 +20,7 @@ from yiemagent.events import (
 )
 from yiemagent.loop import LoopPorts, made_answer
 from yiemagent.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage
+from yiemagent.relay import Steps
 
 __all__ = ["compact"]
 
@@ -63,7 +64,8 @@ class _CompactionLoop:
         config: AgentLoopConfig,
         signal: AbortSignal,
         ports: LoopPorts,
-    ) -> AssistantMessage:
+    ) -> Steps[AssistantMessage]:
+        yield from ()  # it calls no tools
         compactor = ports.requests.compactor_of(config)
         assert compactor is not None
         assert not prompts

@@ -14,6 +14,7 @@ from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 if TYPE_CHECKING:
     from yiemagent.output import OutputSchema
+    from yiemagent.relay import Steps
 
 __all__ = ["Entry", "Receipt", "Reply", "prompt_of"]
 
@@ -39,7 +40,7 @@ class Entry:
     reply: Reply | None = None
     takes_up: bool = False  # whether its run begins with the calls that an interrupted one left
     # Does its run in place of `run_loop`; such a run takes no messages in.
-    loop: Callable[..., AssistantMessage] | None = None
+    loop: Callable[..., Steps[AssistantMessage]] | None = None
 
     def settings(self, config: Any) -> Any:
         """Give how its run works: as the agent's config says, but for what the message brings itself."""

@@ -27,6 +27,7 @@ from yiemagent.loop import LoopPorts, run_loop
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.openai_format import user_message
 from yiemagent.pool import DaemonPool
+from yiemagent.relay import Steps
 from yiemagent.run import Run
 from yiemagent.state import AgentState
 from yiemagent.tool import is_async
@@ -222,9 +223,9 @@ class _Door:
         signal = AbortSignal(self.signal)
         stream_fn = stream_fn_of(self.stream_fn)
 
-        def work(run: Run) -> AssistantMessage:
+        def work(run: Run) -> Steps[AssistantMessage]:
             ports = LoopPorts(stream_fn=stream_fn, emit=run.emit, pool=pool)
-            return run_loop(prompts, self.context, self.config, run.signal, ports)
+            return (yield from run_loop(prompts, self.context, self.config, run.signal, ports))
 
         def done() -> None:
             signal.release()

@@ -46,6 +46,7 @@ from yiemagent.messages import (
 from yiemagent.pausing import paused_answer
 from yiemagent.pipeline import Emit
 from yiemagent.pool import DaemonPool
+from yiemagent.relay import Steps
 from yiemagent.tool import AgentTool
 from yiemagent.transcript import Transcript, transcript
 
@@ -72,8 +73,8 @@ class LoopPorts:
         prepare_context: shown the context of each request, gives the one to send; None sends it as it is.
         requests: what earlier requests of the conversation worked out; this loop's alone while it runs.
         get_steering_messages, get_follow_up_messages: the owner's queues; None: the config's.
-        begin_call: called with each tool call right before it is handed to a thread; what it raises keeps the call from
-            running and ends the run. None: nobody needs to know.
+        begin_call: called with each tool call right before it begins; what it raises keeps the call from running and
+            ends the run. None: nobody needs to know.
         takes_up: whether to begin with the calls of the history's last answer that have no result.
     """
 
@@ -95,8 +96,10 @@ def run_loop(
     config: AgentLoopConfig,
     signal: AbortSignal,
     ports: LoopPorts,
-) -> AssistantMessage:
+) -> Steps[AssistantMessage]:
     """Run until nothing is left to do, and give the answer.
+
+    A generator: it yields the tool calls that are to be made on the run's thread, and gives the answer at its end.
 
     Args:
         prompts: messages that begin the run; none continues the history as it is.
@@ -177,15 +180,15 @@ class _Loop:
 
             self.final = FinalAnswer.of(config, self.ports.stream_fn)
 
-    def run(self, prompts: Sequence[AgentMessage]) -> AssistantMessage:
+    def run(self, prompts: Sequence[AgentMessage]) -> Steps[AssistantMessage]:
         self.ports.emit(AgentStartEvent(self.config.session_id))
-        taken_up = self._take_up() if self.ports.takes_up else ()
+        taken_up = (yield from self._take_up()) if self.ports.takes_up else ()
         if isinstance(taken_up, AssistantMessage):
             return taken_up
         pending = (*taken_up, *self._first(prompts))
         while True:
             try:
-                message, batch = self._turn(pending)
+                message, batch = yield from self._turn(pending)
             except (CompactionError, LimitReached) as error:
                 return self._not_sent(error)
             if message is None or message.failed:
@@ -219,7 +222,7 @@ class _Loop:
     def _follow_ups(self) -> tuple[AgentMessage, ...]:
         return _take(self.ports.get_follow_up_messages or self.config.get_follow_up_messages)
 
-    def _take_up(self) -> AssistantMessage | tuple[AgentMessage, ...]:
+    def _take_up(self) -> Steps[AssistantMessage | tuple[AgentMessage, ...]]:
         """Run the calls that an interrupted run left without a result, as a turn of their own.
 
         Gives the run's answer where they end it, else what joins the next turn.
@@ -230,7 +233,8 @@ class _Loop:
         self.turn += 1
         self.ports.emit(TurnStartEvent(self.turn))
         live = self.ports.live_tools
-        batch = self._run_calls(message, self._shown_context(None if live is None else live()))
+        offered = self._shown_context(None if live is None else live())
+        batch = yield from self._run_calls(message, offered)
         for result in batch.messages:
             self._add(result)
         self.ports.emit(TurnEndEvent(None, batch.messages))
@@ -247,7 +251,7 @@ class _Loop:
 
     def _turn(
         self, pending: Sequence[AgentMessage]
-    ) -> tuple[AssistantMessage | None, ToolCallBatch]:
+    ) -> Steps[tuple[AssistantMessage | None, ToolCallBatch]]:
         """Take messages in, ask the model and run its calls; no message: the run was aborted before it was asked."""
         emit = self.ports.emit
         self.turn += 1
@@ -261,7 +265,7 @@ class _Loop:
             emit(TurnEndEvent(None))
             return None, ToolCallBatch(())
         message, offered = self._ask_twice()
-        batch = self._run_calls(message, offered)
+        batch = yield from self._run_calls(message, offered)
         for result in batch.messages:
             self._add(result)
         emit(TurnEndEvent(message, batch.messages))
@@ -338,7 +342,7 @@ class _Loop:
                 self.spending.add(used, "the model that summarised")
         self.ports.emit(event)
 
-    def _run_calls(self, message: AssistantMessage, offered: AgentContext) -> ToolCallBatch:
+    def _run_calls(self, message: AssistantMessage, offered: AgentContext) -> Steps[ToolCallBatch]:
         calls = message.tool_calls
         if not calls:
             return ToolCallBatch(())
@@ -349,14 +353,16 @@ class _Loop:
             return fail_tool_calls(calls, text, self.ports.emit)
         if message.stop_reason == "length":
             return fail_tool_calls_from_truncated_message(calls, self.ports.emit)
-        return execute_tool_calls(
-            offered,
-            message,
-            self.config if self.final is None else self.final.running(self.config),
-            self.signal,
-            self.ports.emit,
-            pool=self.ports.pool,
-            begin=self.ports.begin_call,
+        return (
+            yield from execute_tool_calls(
+                offered,
+                message,
+                self.config if self.final is None else self.final.running(self.config),
+                self.signal,
+                self.ports.emit,
+                pool=self.ports.pool,
+                begin=self.ports.begin_call,
+            )
         )
 
     def _add(self, message: AgentMessage) -> None:

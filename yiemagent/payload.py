@@ -74,7 +74,12 @@ def freeze_json(value: Any) -> Any:
     if value.__class__ in _UNCHANGED:
         return value
     if isinstance(value, (dict, Mapping)):
-        return FrozenDict({key: freeze_json(item) for key, item in value.items()})
+        return FrozenDict(
+            {
+                key: item if item.__class__ in _UNCHANGED else freeze_json(item)
+                for key, item in value.items()
+            }
+        )
     if isinstance(value, (list, tuple)):
         return FrozenList([freeze_json(item) for item in value])
     return value
@@ -85,7 +90,10 @@ def thaw_json(value: Any) -> Any:
     if value.__class__ in _SCALARS:
         return value
     if isinstance(value, dict):
-        return {key: thaw_json(item) for key, item in value.items()}
+        return {
+            key: item if item.__class__ in _SCALARS else thaw_json(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [thaw_json(item) for item in value]
     return value

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from yiemagent.context import tool_mapping
+from yiemagent.context import AgentContext, tool_mapping
 from yiemagent.events import (
     AgentEndEvent,
     AgentStartEvent,
@@ -59,6 +59,17 @@ class AgentState(Record):
         if self.summary is None:
             return self.messages
         return transcript((self.summary, *self.messages[self.first_kept :]))
+
+    def showing(self, context: AgentContext) -> AgentState:
+        """Give the state with what a model is shown in place of the whole conversation."""
+        return attrs.evolve(
+            self,
+            system_prompt=context.system_prompt,
+            messages=context.messages,
+            tools=context.tools,
+            summary=None,
+            first_kept=0,
+        )
 
 
 def reduce(state: AgentState, event: Event) -> AgentState:

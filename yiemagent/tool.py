@@ -221,7 +221,7 @@ class AgentTool(Record):
             function = isolated_function(self)
         given = function(
             tool_call_id,
-            thaw_json(dict(args or {})),
+            thaw_json(args if isinstance(args, dict) else dict(args or {})),
             signal if signal is not None else AbortSignal(),
             on_partial_result if on_partial_result is not None else _drop,
         )

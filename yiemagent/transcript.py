@@ -74,6 +74,8 @@ class Transcript(Sequence[AgentMessage]):
 
     def __getitem__(self, index: int | slice) -> AgentMessage | tuple[AgentMessage, ...]:
         if isinstance(index, slice):
+            if index.stop is index.step is None and (index.start or 0) >= 0:  # what is new, mostly
+                return tuple(self._items[index.start : self._length])
             start, stop, step = index.indices(self._length)
             if step == 1:
                 return tuple(self._items[start:stop])

@@ -23,6 +23,7 @@ from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.payload import freeze_json
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore, builtin_tools_dir
+from yiemagent.relay import finish
 
 __all__ = ["ISOLATE_HELP", "add_call", "call_command"]
 
@@ -127,7 +128,9 @@ def _called(store: ToolStore, call: ToolCall, emit: Any) -> ToolResultMessage:
     signal, pool = AbortSignal(), DaemonPool("yiem-call")
     try:
         context = AgentContext("", (message,), store.snapshot())
-        batch = execute_tool_calls(context, message, AgentLoopConfig(), signal, emit, pool=pool)
+        config = AgentLoopConfig()
+        steps = execute_tool_calls(context, message, config, signal, emit, pool=pool)
+        batch = finish(steps, pool.start, signal=signal, grace_s=config.abort_grace_s)
     except BaseException:  # Ctrl-C, mostly; whatever it is, the tool is told
         signal.abort("interrupted")
         raise

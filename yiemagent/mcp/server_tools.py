@@ -19,6 +19,7 @@ from yiemagent.mcp.turns import Turns
 from yiemagent.messages import AssistantMessage, ToolCall
 from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore
+from yiemagent.relay import finish
 from yiemagent.tool import AgentTool
 
 __all__ = ["ToolRunner"]
@@ -109,7 +110,8 @@ class ToolRunner:
 
         message = AssistantMessage((tool_call,), api="mcp", stop_reason="tool_use")
         context = AgentContext(messages=(message,), tools=tools)
-        execute_tool_calls(context, message, self._config, signal, emit, pool=self._pool)
+        steps = execute_tool_calls(context, message, self._config, signal, emit, pool=self._pool)
+        finish(steps, self._pool.start, signal=signal, grace_s=self._config.abort_grace_s)
         return ends[0]
 
     def _output(self, tool: AgentTool) -> StructuredOutput | None:

@@ -1,0 +1,164 @@
+"""Work that makes its calls of user code on its own thread, and goes on without that thread where one takes too long.
+
+The work is a generator: it yields each call that it wants made and is sent what the call gave. While user code runs,
+the work itself runs nowhere, so any thread can go on with it: the one that made the call, or, once its time is up, a
+successor, which sends None. One atomic step decides which.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Generator
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from yiemagent.abort import AbortSignal, Deadline
+
+__all__ = ["LeftBehind", "OwnCall", "Relay", "Steps", "finish"]
+
+T = TypeVar("T")
+
+
+class OwnCall:
+    """A call of user code that is made on the thread of the work.
+
+    Args:
+        function: makes it; does not raise.
+        ends_at: when its time is up, on the clock of `time.monotonic`; infinity: never.
+    """
+
+    __slots__ = ("_permit", "ends_at", "function")
+
+    def __init__(self, function: Callable[[], Any], ends_at: float) -> None:
+        self.function = function
+        self.ends_at = ends_at
+        self._permit = [None]  # who pops it goes on with the work; `list.pop` is atomic
+
+    def take(self) -> bool:
+        """Be the one that goes on with the work; gives False where somebody else is."""
+        try:
+            self._permit.pop()
+        except IndexError:
+            return False
+        return True
+
+    def remaining_s(self) -> float | None:
+        """Seconds until its time is up, never more than a wait can take; None: it never is."""
+        if self.ends_at == math.inf:
+            return None
+        return min(max(0.0, self.ends_at - time.monotonic()), threading.TIMEOUT_MAX)
+
+
+Steps: TypeAlias = Generator[OwnCall, Any, T]
+
+
+class LeftBehind(BaseException):
+    """Tells a thread that came back from a call too late that a successor went on."""
+
+
+class Relay(Generic[T]):
+    """Work that one thread does at a time, and may be relieved of while it makes a call.
+
+    Its fields need no lock: they are written by the thread that does the work, and each single write is atomic.
+
+    Args:
+        steps: the work.
+        ring: called when a call ends sooner than whoever looks after them knows.
+    """
+
+    def __init__(self, steps: Steps[T], ring: Callable[[], None]) -> None:
+        self.thread: threading.Thread | None = None
+        self._steps = steps
+        self._ring = ring
+        self._call: OwnCall | None = None  # the latest
+        self._calling = False
+        self._looked_at_by = math.inf  # when somebody looks; infinity: not before a ring
+
+    def go_on(self) -> T:
+        """Do the work on this thread.
+
+        Raises:
+            LeftBehind: a successor went on while this thread made a call.
+            BaseException: what the work raises.
+        """
+        self.thread = threading.current_thread()
+        given = None
+        while True:
+            self._calling = False
+            try:
+                call = self._call = self._steps.send(given)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # what `Steps` says
+            self._calling = True
+            # Read behind the write of the call, so that one of the two threads sees the other's: see `due_in_s`.
+            if call.ends_at < self._looked_at_by:
+                self._ring()
+            given = call.function()
+            if not call.take():
+                raise LeftBehind
+
+    def is_at_work(self) -> bool:
+        """Whether the calling thread does the work, and is not in a call."""
+        return not self._calling and threading.current_thread() is self.thread
+
+    def due_in_s(self) -> float | None:
+        """Seconds until a call may have had its time and should be looked at; None: not before a ring."""
+        self._looked_at_by = math.inf  # so that a call that begins after this line rings
+        call = self._call
+        if call is None:
+            return None
+        remaining_s = call.remaining_s()
+        if remaining_s:  # also where it is over by now: those that follow may end later
+            self._looked_at_by = call.ends_at
+        return remaining_s
+
+    def take(self) -> bool:
+        """Relieve the thread that is making a call; gives False where none is. Whoever took it has to go on."""
+        return self._call is not None and self._call.take()
+
+
+def finish(
+    steps: Steps[T],
+    start: Callable[[Callable[[], None]], None],
+    *,
+    signal: AbortSignal,
+    grace_s: float,
+) -> T:
+    """Do work on this thread, which is to come back whatever a call does; gives what the work gives.
+
+    Args:
+        steps: the work.
+        start: has a function called on another thread, such as `DaemonPool.start`; calls are made there.
+        signal: the work's.
+        grace_s: seconds that a call has to return after an abort.
+    """
+    given = None
+    while True:
+        try:
+            call = steps.send(given)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what `Steps` says
+        given = _made(call, start, signal, grace_s)
+
+
+def _made(
+    call: OwnCall,
+    start: Callable[[Callable[[], None]], None],
+    signal: AbortSignal,
+    grace_s: float,
+) -> Any:
+    """Give what a call gave, or None once its time or the grace is over."""
+    news: SimpleQueue[tuple[Any] | None] = SimpleQueue()
+    unwatch = signal.add_callback(lambda: news.put(None))
+    try:
+        start(lambda: news.put((call.function(),)))
+        done = news.get(timeout=call.remaining_s())
+        if done is None:  # aborted
+            done = news.get(timeout=Deadline(grace_s).remaining_s())
+    except Empty:
+        return None
+    finally:
+        unwatch()
+    return None if done is None else done[0]
