@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from yiemagent.sessions import Session
 from yiemagent.sessions.jsonl import JsonlStore
 from yiemagent.sessions.sqlite import SqliteStore
 
@@ -40,6 +41,11 @@ class Kind:
 
 JSONL = Kind("chat.jsonl", JsonlStore)
 SQLITE = Kind("chat.db", SqliteStore)
+
+
+def new_session(name: str, folder: pathlib.Path) -> Session:
+    """Begin a session over the store of a file of this name; "memory": over none."""
+    return Session.in_memory() if name == "memory" else Session.create(folder / name)
 
 
 def sql(path: pathlib.Path, statement: str) -> None:

@@ -14,15 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.sessions.stores import HEADER, JSONL
+from tests.sessions.stores import HEADER, JSONL, new_session
 from yiemagent.errors import ConfigurationError, SessionError
-from yiemagent.events import AgentStartEvent, CompactionEndEvent, MessageEndEvent
+from yiemagent.events import AgentStartEvent, MessageEndEvent
 from yiemagent.history import check
 from yiemagent.messages import (
     AssistantMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
-    CustomMessage,
     ToolCall,
     ToolResultMessage,
     UserMessage,
@@ -35,10 +34,8 @@ from yiemagent.sessions import (
     RunEndBody,
     Session,
     ToolCallStartedBody,
-    WithdrawnBody,
 )
 from yiemagent.sessions.entries import encode
-from yiemagent.sessions.store import MemoryStore
 from yiemagent.streaming import TextDeltaEvent, TextStartEvent
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -63,12 +60,7 @@ def texts(session):
 @pytest.fixture(params=["memory", *FILES])
 def session(request, tmp_path):
     """An empty session over each store."""
-    made = (
-        Session.in_memory()
-        if request.param == "memory"
-        else Session.create(tmp_path / request.param)
-    )
-    with made:
+    with new_session(request.param, tmp_path) as made:
         yield made
 
 
@@ -277,24 +269,6 @@ def test_a_compaction_is_honoured(session):
     assert [message.text for message in session.messages_at(4)] == ["a", "b", "c", "d"]
 
 
-def test_a_compaction_that_is_told_of_is_written(session):
-    """The summary stands for all but the messages that are kept, however they came into the session."""
-    queued = user("c")
-    session.accept("input", queued)
-    for message in (user("a"), user("b"), queued, user("d")):
-        session.record(MessageEndEvent(message))
-    session.record(CompactionEndEvent("failed", {"error": "x"}))
-    summary = CompactionSummaryMessage("a and b", 50, NOON)
-    session.record(CompactionEndEvent("shortened", {"n": 1}, summary=summary, kept=2))
-
-    entry = session.entries()[-1]
-    assert entry.body == CompactionBody("a and b", 4, 50, {"n": 1})
-    assert [getattr(m, "text", "summary") for m in session.messages] == ["summary", "c", "d"]
-    session.record(CompactionEndEvent("shortened", summary=summary, kept=0))
-    assert session.messages[0].summary == "a and b"
-    assert len(session.messages) == 1
-
-
 # -- branches ---------------------------------------------------------------------------------------------------------
 
 
@@ -396,65 +370,6 @@ def test_a_fork_of_the_leaf_is_the_whole_conversation(session, tmp_path):
         session.fork(tmp_path, at=5)
 
 
-# -- what waits -------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_accepted_waits_until_it_is_told_of(session):
-    """A message that was accepted is written once, and is part of the conversation when the run tells of it."""
-    steer, later = user("steer"), user("later")
-    session.accept("steering", steer)
-    session.accept("follow_up", later)
-    assert session.waiting == (("steering", steer), ("follow_up", later))
-
-    session.record(MessageEndEvent(later))
-
-    assert session.waiting == (("steering", steer),)
-    assert session.messages == (later,)
-    assert [entry.type for entry in session.entries()] == ["queued", "queued", "delivered"]
-
-
-def test_one_message_may_wait_twice(session):
-    """The same object, sent twice, is delivered twice, one after the other."""
-    session.accept("input", HI)
-    session.accept("input", HI)
-    session.record(MessageEndEvent(HI))
-    assert len(session.waiting) == 1
-    session.record(MessageEndEvent(HI))
-    session.record(MessageEndEvent(HI))
-
-    assert session.messages == (HI, HI, HI)
-    assert session.waiting == ()
-    assert session.entries()[-1].type == "message"
-
-
-def test_what_is_handed_back_waits_no_more(session):
-    """A message that its sender has again is not restored; others are."""
-    one, two = user("one"), user("two")
-    session.accept("steering", one)
-    session.accept("input", two)
-    session.hand_back([one, user("never seen")])
-    session.hand_back([])
-
-    assert session.waiting == (("input", two),)
-    assert session.entries()[-1].body == WithdrawnBody((1,))
-
-
-@files
-def test_what_waited_is_restored(name, tmp_path):
-    """After opening, the messages wait as before, and are delivered as the objects that were given."""
-    with Session.create(tmp_path / name) as session:
-        session.accept("input", user("one"))
-        session.accept("follow_up", CustomMessage("note", "two", timestamp=NOON))
-    with Session.open(tmp_path / name) as session:
-        restored = session.restored()
-        assert [(kind, message.content[0].text) for kind, message in restored] == [
-            ("input", "one"),
-            ("follow_up", "two"),
-        ]
-        session.record(MessageEndEvent(restored[1][1]))
-        assert session.waiting == (restored[0],)
-
-
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
@@ -506,23 +421,6 @@ def test_a_partial_answer_is_void_once_the_whole_is_there(session):
     assert session.messages == (HI, DONE)
 
 
-@files
-def test_calls_that_may_run_again_are_left_open(name, tmp_path):
-    """Asked for it before anything else, the session leaves those open that had started and are agreed to."""
-    with Session.create(tmp_path / name) as session:
-        session.add_message(CALLS)
-        session.append(ToolCallStartedBody("a", "work"))
-        session.append(ToolCallStartedBody("b", "work"))
-    with Session.open(tmp_path / name) as session:
-        left = session.reopen(lambda call: call.id == "b")
-        assert [message.role for message in left] == ["assistant", "toolResult"]
-        assert left[1].tool_call_id == "a"
-        session.record(AgentStartEvent())
-        assert session.reopen(lambda _call: False) == left  # the run has begun
-    with Session.open(tmp_path / name) as session:
-        assert [m.tool_call_id for m in session.messages[1:]] == ["a", "b"]
-
-
 def test_a_run_that_ended_was_not_interrupted(session):
     """However a run ended, once that is written it is over."""
     session.add_message(HI)
@@ -533,20 +431,6 @@ def test_a_run_that_ended_was_not_interrupted(session):
 
 
 # -- one at a time ----------------------------------------------------------------------------------------------------
-
-
-def test_one_agent_works_on_a_session(session):
-    """A second is refused; while one works, only it may change the conversation, and afterwards others may."""
-    session.attach("one")
-    with pytest.raises(ConfigurationError, match="agent 'one' works on this session"):
-        session.attach("two")
-    for change in (lambda: session.add_message(HI), lambda: session.branch(None)):
-        with pytest.raises(SessionError, match="agent 'one' works on the session"):
-            change()
-    session.add_custom("note")
-    session.detach()
-
-    session.attach("two")
 
 
 def test_threads_may_write_at_once(session):
@@ -589,94 +473,6 @@ def test_a_forked_child_can_not_use_the_session(session):
 
     assert "belongs to the process that this one was forked from" in answer
     assert session.messages == (HI,)
-
-
-# -- failures ---------------------------------------------------------------------------------------------------------
-
-
-class Full(MemoryStore):
-    """A store whose disk is full after so many more lines."""
-
-    left = 0
-
-    def append(self, line, *, durable=True):
-        """Take a line, or none any more."""
-        if self.left <= 0:
-            raise SessionError("the disk is full")
-        self.left -= 1
-        super().append(line, durable=durable)
-
-
-class Interrupted(MemoryStore):
-    """A store in which an interrupt comes right after the write."""
-
-    interrupted = False
-
-    def append(self, line, *, durable=True):
-        """Take a line, and be interrupted once."""
-        super().append(line, durable=durable)
-        if not self.interrupted:
-            self.interrupted = True
-            raise KeyboardInterrupt
-
-
-def test_what_could_not_be_written_goes_before_anything_else():
-    """What a run told and a full disk did not take is written, in order, as soon as there is space."""
-    store = Full(HEADER)
-    session = Session(store)
-    for message in (HI, DONE):
-        with pytest.raises(SessionError, match="the disk is full"):
-            session.record(MessageEndEvent(message))
-    assert session.messages == (HI, DONE)
-    with pytest.raises(SessionError, match="the disk is full"):
-        session.record(AgentStartEvent())
-    with pytest.raises(SessionError, match="the disk is full"):
-        session.branch(None)
-    store.left = 1
-    with pytest.raises(SessionError, match="the disk is full"):
-        session.add_message(user("more"))
-    assert [entry.body for entry in session.entries()] == [MessageBody(HI)]
-    store.left = 9
-    session.record(AgentStartEvent())
-
-    assert [entry.body for entry in session.entries()] == [MessageBody(HI), MessageBody(DONE)]
-    assert session.messages == (HI, DONE)
-
-
-def test_a_message_that_is_not_accepted_does_not_wait():
-    """Where it can't be written that a message waits, it does not, not even later."""
-    store = Full(HEADER)
-    session = Session(store)
-    with pytest.raises(SessionError, match="the disk is full"):
-        session.accept("steering", HI)
-    store.left = 9
-    session.record(AgentStartEvent())
-
-    assert (session.waiting, session.entries()) == ((), [])
-
-
-def test_a_piece_of_an_answer_that_is_not_written_is_forgotten():
-    """Pieces are no messages: they don't wait, and none is written behind messages that do."""
-    store = Full(HEADER)
-    session = Session(store)
-    with pytest.raises(SessionError):
-        session.record(MessageEndEvent(HI))
-    session._log.write_partial(PartialBody(None, (TextDeltaEvent(0, "x"),)))
-    store.left = 9
-    session.record(AgentStartEvent())
-
-    assert [entry.type for entry in session.entries()] == ["message"]
-
-
-def test_an_interrupt_right_after_a_write_loses_and_doubles_nothing():
-    """What stands in the store is known to the session at its next step."""
-    session = Session(Interrupted(HEADER))
-    with pytest.raises(KeyboardInterrupt):
-        session.record(MessageEndEvent(HI))
-    session.record(MessageEndEvent(DONE))
-
-    assert [(entry.id, entry.parent_id) for entry in session.entries()] == [(1, None), (2, 1)]
-    assert session.messages == (HI, DONE)
 
 
 # -- all stores alike -------------------------------------------------------------------------------------------------
