@@ -145,6 +145,7 @@ def test_files_and_commands_stay_where_they_are_told(here, monkeypatch):
         (("--with", "files", "--root", "a.txt"), "--root names no folder: a.txt"),
         (("--with", "web", "--root", "."), "--root is for --with files and --with shell"),
         (("--yes", "--ask", "get_time"), "give one of them"),
+        (("--yes", "--approvals", "f"), "has no decisions to keep"),
     ],
 )
 def test_options_that_can_not_be_followed_are_usage_problems(words, said):
@@ -230,6 +231,24 @@ def test_one_that_is_allowed_allows_no_other():
 
     assert asked.results[0].startswith("Wrote b.txt")
     assert asked.results[1].startswith(NOBODY)
+
+
+def test_a_decision_for_ever_is_kept_where_it_is_told(here):
+    """With --approvals it is offered, counts in later runs, without a terminal too, and is about that tool alone."""
+    (here / "root").mkdir()
+    words = ("--with", "files", "--with", "shell", "--root", "root", "--approvals", "kept.jsonl")
+    first = Asked(write(), *words, typed="f\n")
+    script = calls(write("c.txt"), call("run_command", {"command": "ls"}))
+    second = Asked(script, *words)
+    without = Asked(write(), "--with", "files", typed="f\nn\n")
+    with pytest.raises(UsageProblem, match="where tools may write; keep it elsewhere"):
+        Asked(write(), "--with", "files", "--approvals", "kept.jsonl")
+
+    assert "[f] any arguments for ever" in first.err
+    assert json.loads((here / "kept.jsonl").read_text())["tool"] == "write_file"
+    assert second.results[0].startswith("Wrote c.txt")
+    assert second.results[1].startswith(NOBODY)
+    assert "'f' is none of the answers" in without.err
 
 
 def test_more_may_be_asked_about():

@@ -20,6 +20,8 @@ from typing import Any, TextIO
 
 from yiemagent.approval import Approval, allow, ask_in_terminal, deny
 from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.decisions import DecisionFile
+from yiemagent.hooks import BeforeToolCallContext
 from yiemagent.registry import builtin_tools_dir
 from yiemagent.workspace import ROOT_VARIABLE
 
@@ -88,6 +90,12 @@ def add_consent(parser: argparse.ArgumentParser) -> None:
         "--with that change something, and write_tool)",
     )
     parser.add_argument(
+        "--approvals",
+        metavar="FILE",
+        type=Path,
+        help="keep what you decide for ever in this file, and go by what is in it; keep it where no tool can write",
+    )
+    parser.add_argument(
         "--yes", "-y", action="store_true", help="call every tool without asking; not with --ask"
     )
 
@@ -142,22 +150,53 @@ def consent_of(
     if options.yes:
         if options.ask:
             raise UsageProblem("--yes asks about no call, and --ask about some; give one of them")
+        if options.approvals is not None:
+            raise UsageProblem("--yes asks about no call, so --approvals has no decisions to keep")
         return None
+    keep = _kept_apart(options)
     there = stdin.isatty() and terminal.is_watched
 
     def asked(names: Iterable[str], **which: Any) -> Approval:
         if there:
-            return ask_in_terminal(*names, stdin=stdin.fileno(), out=_Questions(question), **which)
+            questions = _Questions(question)
+            return ask_in_terminal(*names, keep=keep, stdin=stdin.fileno(), out=questions, **which)
         rules = (
             deny(name, reason=_NOBODY_THERE.format(shlex.quote(name)), **which) for name in names
         )
-        return functools.reduce(operator.or_, rules)
+        denied = functools.reduce(operator.or_, rules)
+        return (
+            denied if keep is None else allow(*names, when=_is_allowed_in(keep), **which) | denied
+        )
 
     # A rule without names would be about every tool.
     first = allow(*options.allow) if options.allow else Approval([])
     if options.ask:
         first |= asked(options.ask)
     return first | asked(sorted(_changing(options.groups)), read_only=False) | allow()
+
+
+def _kept_apart(options: argparse.Namespace) -> Path | None:
+    """Give the file of decisions.
+
+    Raises:
+        UsageProblem: tools that may write files could write their own approvals into it.
+    """
+    keep: Path | None = options.approvals
+    root = Path(options.root or os.environ.get(ROOT_VARIABLE) or ".").resolve()
+    if keep is not None and "files" in options.groups and keep.resolve().is_relative_to(root):
+        raise UsageProblem(f"--approvals is in {root}, where tools may write; keep it elsewhere")
+    return keep
+
+
+def _is_allowed_in(keep: Path) -> Callable[[BeforeToolCallContext], bool]:
+    """Give what tells whether a call was allowed for ever, in the file."""
+    file = DecisionFile(keep)
+
+    def is_allowed(call: BeforeToolCallContext) -> bool:
+        tool = call.context.tools[call.tool_call.name]
+        return file.find(tool, call.args) == "allow"
+
+    return is_allowed
 
 
 def _changing(groups: Sequence[str]) -> set[str]:
