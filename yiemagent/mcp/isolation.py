@@ -81,8 +81,8 @@ class FileProcesses:
             raise _not_loaded(path, f"it did not load within {limit}, and was ended") from None
         except (McpError, ToolError, ConfigurationError) as error:
             raise _not_loaded(path, error) from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _not_loaded(path, f"it does not tell what it is: {error!r}") from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise _not_loaded(path, f"its process does not tell what it is: {error!r}") from error
         self._pool.renew(source)
         return LoadedFile(path, digests, "", tool)
 
@@ -136,9 +136,6 @@ class ProcessFunction:
         self._timeout_s = timeout_s
         self.origin = origin
         self.limits = source.limits
-
-    def __repr__(self) -> str:
-        return f"<{self._name} of {self._source.path}, in a process>"
 
     def __call__(
         self,

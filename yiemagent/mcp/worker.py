@@ -102,8 +102,10 @@ class Worker:
     """
 
     def __init__(self, source: ToolSource) -> None:
-        if not sys.executable:
-            raise ConfigurationError("a tool in a process needs a Python that knows where it is")
+        if os.name != "posix" or not sys.executable:
+            raise ConfigurationError(
+                "a tool in a process needs a POSIX system, and a Python that knows where it is"
+            )
         self.source = source
         self._owner = os.getpid()
         self._was_ended = False
@@ -123,11 +125,6 @@ class Worker:
         self._pipe = pipe
         work = json.dumps(_work(source)).encode()
         self._pipe.send(b"%d\n%s" % (len(work), work))
-
-    @property
-    def pid(self) -> int:
-        """The id of the process, and of its group."""
-        return self._pipe.pid
 
     @property
     def is_alive(self) -> bool:

@@ -7,6 +7,7 @@ done here.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import functools
@@ -133,15 +134,19 @@ class _FileServer(McpServer):
 
     def __init__(self, work: Mapping[str, Any], limits: _Limits) -> None:
         store = ToolStore()
+        # What the file replaces among Python's builtins is put back, since this server needs them to answer.
+        restore = functools.partial(vars(builtins).update, dict(vars(builtins)))
         self._limits = limits
         self._facts: dict[str, Any] = {}
         self._tool: AgentTool | None = None
         self._failure: RpcFailure | None = None
         try:
             self._tool, self._files = _loaded(work)
-            for tool in _served(self._tool, limits):
+            restore()
+            for tool in _served(self._tool, limits, restore):
                 store.register(tool)
         except ToolLoadError as error:
+            restore()
             told = {"path": error.path, "line": error.line, "reason": error.reason}
             self._failure = RpcFailure(INTERNAL_ERROR, error.reason, told)
         super().__init__(store, hooks=Hooks(after_tool_call=self._note))
@@ -177,7 +182,7 @@ def _loaded(work: Mapping[str, Any]) -> tuple[AgentTool, list[list[str]]]:
     return tool, [[str(path), digest] for path, digest in loaded.digests]
 
 
-def _served(tool: AgentTool, limits: _Limits) -> list[AgentTool]:
+def _served(tool: AgentTool, limits: _Limits, restore: Callable[[], object]) -> list[AgentTool]:
     """Give a tool as it is served, and those by which the parent reaches its two functions."""
 
     def execute(_id: str, args: dict[str, Any], signal: Any, on_partial: Any) -> AgentToolResult:
@@ -196,7 +201,10 @@ def _served(tool: AgentTool, limits: _Limits) -> list[AgentTool]:
                 str(caller.call.meta.get(CALL_META)), args, signal, on_partial_result
             )
         except (MemoryError, OSError) as error:
+            restore()
             raise limits.explained(error) from error
+        finally:
+            restore()
 
     served = [_plain(tool.name, execute)]
     if tool.prepare_arguments is not None:
