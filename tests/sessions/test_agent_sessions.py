@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -417,6 +418,46 @@ def test_what_nobody_takes_waits_in_the_session():
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["chat.jsonl", "chat.db"])
+def test_a_clock_that_jumps_back_changes_nothing(name, tmp_path):
+    """With each entry an hour older than the one before, an agent works, is killed and goes on as ever."""
+    hours = itertools.count()
+
+    def clock():
+        return NOON - timedelta(hours=next(hours))
+
+    def model(_context, _signal):
+        follow_up(agent, "and then")
+        return calls(call("work", {}, "a"), call("work", {}, "b"))
+
+    with (
+        Session.create(tmp_path / name, fsync="never", clock=clock) as session,
+        YiemAgent(
+            ScriptedModel([model, "one", "two"]), session=session, tools=[parallel("work")]
+        ) as agent,
+    ):
+        ask(agent, "hi")
+    with Session.open(tmp_path / name, clock=clock) as session:  # and somebody is killed
+        for body in (QueuedBody("input", UserMessage("last")), MessageBody(HI), MessageBody(CALLS)):
+            session.append(body)
+        session.append(ToolCallStartedBody("b", "work"))
+    with (
+        Session.open(tmp_path / name, clock=clock) as session,
+        YiemAgent(ScriptedModel(["three", "four"]), session=session) as agent,
+    ):
+        assert resume_agent(agent)
+        assert [take_response(agent).text for _ in range(2)] == ["three", "four"]
+    with Session.open(tmp_path / name, read_only=True) as session:
+        entries, messages = session.entries(), session.messages
+
+    assert [entry.id for entry in entries] == list(range(1, len(entries) + 1))
+    assert [e.time for e in entries] == sorted((e.time for e in entries), reverse=True)
+    assert [m.text.split(":")[0] for m in messages] == [
+        *["hi", "", "work done", "work done", "one", "and then", "two"],
+        *["hi", "", "This call was not run", "Interrupted", "three", "last", "four"],
+    ]
 
 
 def test_there_may_be_nothing_to_resume():

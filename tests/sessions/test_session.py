@@ -219,14 +219,15 @@ def test_entries_are_given_as_they_were_written(session):
     assert session.messages_at(None) == ()
 
 
-def test_time_may_go_backwards(tmp_path):
+@files
+def test_time_may_go_backwards(name, tmp_path):
     """Nothing depends on the clock: entries keep their order whatever it says."""
     moments = [NOON, NOON, NOON - timedelta(days=1), NOON - timedelta(days=400)]
     times = iter(moments)
-    with Session.create(tmp_path / "a.jsonl", clock=lambda: next(times)) as session:
+    with Session.create(tmp_path / name, clock=lambda: next(times)) as session:
         for text in "abc":
             session.add_message(user(text))
-    with Session.open(tmp_path / "a.jsonl") as session:
+    with Session.open(tmp_path / name) as session:
         assert texts(session) == ["a", "b", "c"]
         assert [entry.time for entry in session.entries()] == moments[1:]
 
