@@ -733,7 +733,7 @@ def begun(seen, *tools, begin=None, **config):
     """Run one answer's calls to these tools, noting in `seen` when each is said to begin."""
     pool = DaemonPool("yiem-test-tool")
     try:
-        return execute_tool_calls(
+        steps = execute_tool_calls(
             AgentContext(tools=tools),
             calls(*(call(one.name, call_id=one.name) for one in tools)),
             AgentLoopConfig(**config),
@@ -742,6 +742,7 @@ def begun(seen, *tools, begin=None, **config):
             pool=pool,
             begin=begin or (lambda one: seen.append(f"begin {one.id}")),
         )
+        return finish(steps, pool.start, signal=AbortSignal(), grace_s=1.0)
     finally:
         pool.shutdown(wait=False)
 

@@ -221,10 +221,10 @@ class Run:
         if watch.thread is not None:
             return
         try:
-            watch.thread = self._thread_of_its_own(self._keep_looking, "watch")
-            watch.thread.start()
+            thread = self._thread_of_its_own(self._keep_looking, "watch")
+            thread.start()
+            watch.thread = thread
         except RuntimeError:
-            watch.thread = None
             logger.warning("no thread to keep the time limits of %s", self.name)
 
     def _keep_looking(self) -> None:
