@@ -16,9 +16,13 @@ import pytest
 
 from tests.support.http_server import ScriptedServer, json_answer
 from tools import write_tool
+from yiemagent import ToolStore, YiemAgent, ask, builtin_tools_dir, load_tools
+from yiemagent.approval import allow, ask_later
 from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.main import main
+from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
 from yiemagent.cli.terminal import Terminal, UsageProblem
+from yiemagent.sessions import Session, take_up_paused, waiting_for_approval
 from yiemagent.testing import ScriptedModel, call, calls
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -304,6 +308,77 @@ def test_a_session_that_goes_on_asks_too(here, capsys):
 
     assert capsys.readouterr().err.count(NOBODY) == 2
     assert not (here / "b.txt").exists()
+
+
+@pytest.fixture
+def paused(here):
+    """A session whose run of a program waits for approval of two calls, one of a tool that only reads."""
+    rules = allow("list_tools") | ask_later()
+    store = ToolStore()
+    load_tools(store, builtin_tools_dir("files"))
+    script = [calls(call("read_file", {"path": "a.txt"}), write())]
+    with (
+        Session.create(here / "talk.jsonl") as session,
+        YiemAgent(
+            ScriptedModel(script), tool_store=store, session=session, before_tool_call=rules
+        ) as agent,
+    ):
+        ask(agent, "Go.", timeout_s=20)
+    return here / "talk.jsonl"
+
+
+def resumed(path, *words, typed=None):
+    """Run `sessions resume`; gives the exit code, what went to stderr, and the results that the model was given."""
+    parser = argparse.ArgumentParser()
+    add_sessions(parser.add_subparsers())
+    options = parser.parse_args(["sessions", "resume", str(path), "--with", "files", *words])
+    err = Watched()
+    model = ScriptedModel(default="Done.")
+    parts = SessionParts(Session.open, (), lambda _: model, waiting_for_approval, take_up_paused)
+    before = sys.stdin
+    with io.StringIO() if typed is None else Keyboard(typed) as stdin:
+        sys.stdin = stdin
+        try:
+            code = sessions_command(options, Terminal(io.StringIO(), err), parts)
+        finally:
+            sys.stdin = before
+    results = [m.text for m in model.requests[0].messages if m.role == "toolResult"]
+    return code, err.getvalue(), results
+
+
+def test_what_waits_for_approval_is_asked_about(paused, here):
+    """Whoever resumes the session at a terminal is asked about each call that waits, whatever it is."""
+    code, err, results = resumed(paused, typed="y\nn\n")
+
+    assert code == 0
+    assert err.count("The agent wants to call") == 2
+    assert results == ["hello", "The user did not allow this call."]
+    assert not (here / "b.txt").exists()
+
+
+def test_without_a_person_what_waits_waits_on(paused, here):
+    """Without a terminal nothing is decided; what is allowed by name is run, and so is everything with --yes."""
+    with pytest.raises(
+        UsageProblem, match="there is no terminal to ask at; give --allow TOOL or --yes"
+    ):
+        resumed(paused)
+    with Session.open(paused) as session:
+        assert [one.name for one in waiting_for_approval(session)] == ["read_file", "write_file"]
+    shutil.copy(paused, here / "copy.jsonl")
+    allowed = resumed(here / "copy.jsonl", "--allow", "read_file")[2]
+    assert allowed[0] == "hello"
+    assert allowed[1].startswith(NOBODY)
+
+    assert resumed(paused, "--yes")[2][1].startswith("Wrote b.txt")
+
+
+def test_a_question_goes_on_without_what_waits(paused):
+    """Asked something else, the session goes on, what waited is not run, and that is told."""
+    code, err, results = resumed(paused, "Never mind.", typed="")
+
+    assert code == 0
+    assert "note: what waited for approval is not run: read_file, write_file\n" in err
+    assert all("was not run" in result for result in results)
 
 
 def _call(name, arguments):

@@ -32,6 +32,8 @@ from yiemagent.sessions import (
     Session,
     ToolCallStartedBody,
     WithdrawnBody,
+    take_up_paused,
+    waiting_for_approval,
 )
 from yiemagent.testing import ScriptedModel
 
@@ -71,6 +73,8 @@ def resumed(model, *words):
         open=Session.open,
         suffixes=(".jsonl",),
         model=lambda options: asked.append(options.model) or model,
+        waiting=waiting_for_approval,
+        take_up=take_up_paused,
     )
     code = sessions_command(options, Terminal(out, err), parts)
     return code, out.getvalue(), err.getvalue(), asked

@@ -30,6 +30,7 @@ __all__ = [
     "add_consent",
     "add_groups",
     "add_rooted_groups",
+    "check_person",
     "consent_of",
     "unknown_names",
     "working_in",
@@ -98,6 +99,7 @@ def add_consent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", "-y", action="store_true", help="call every tool without asking; not with --ask"
     )
+    parser.set_defaults(waiting=())  # the calls of a session that do
 
 
 @contextlib.contextmanager
@@ -154,7 +156,7 @@ def consent_of(
             raise UsageProblem("--yes asks about no call, so --approvals has no decisions to keep")
         return None
     keep = _kept_apart(options)
-    there = stdin.isatty() and terminal.is_watched
+    there = _is_there(stdin, terminal)
 
     def asked(names: Iterable[str], **which: Any) -> Approval:
         if there:
@@ -170,9 +172,29 @@ def consent_of(
 
     # A rule without names would be about every tool.
     first = allow(*options.allow) if options.allow else Approval([])
+    if options.waiting:
+        # Whoever had it wait had rules of their own; nothing that they would have asked about goes through unasked.
+        first |= asked(["*"], when=lambda call: call.tool_call.id in options.waiting)
+        first |= asked(["*"], read_only=False)
     if options.ask:
         first |= asked(options.ask)
     return first | asked(sorted(_changing(options.groups)), read_only=False) | allow()
+
+
+def check_person(options: argparse.Namespace, stdin: TextIO, terminal: Terminal) -> None:
+    """Make sure that somebody decides about calls that wait for approval.
+
+    Raises:
+        UsageProblem: nobody can be asked, and nothing allows them.
+    """
+    if not (options.yes or options.allow or _is_there(stdin, terminal)):
+        raise UsageProblem(
+            "calls wait for approval, and there is no terminal to ask at; give --allow TOOL or --yes"
+        )
+
+
+def _is_there(stdin: TextIO, terminal: Terminal) -> bool:
+    return stdin.isatty() and terminal.is_watched
 
 
 def _kept_apart(options: argparse.Namespace) -> Path | None:

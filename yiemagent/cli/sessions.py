@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ from typing import Any
 import attrs
 
 from yiemagent.cli.ask import add_run_options, converse
+from yiemagent.cli.consent import check_person
 from yiemagent.cli.conversation import as_markdown, summary_line
+from yiemagent.cli.mixed_parser import MixedParser
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
 from yiemagent.codec import to_json
 from yiemagent.errors import SessionError
 from yiemagent.llm import StreamFn
+from yiemagent.messages import ToolCall
 
 __all__ = ["SessionParts", "add_sessions", "sessions_command"]
 
@@ -28,11 +33,15 @@ class SessionParts:
         open: opens a file, as `Session.open` does.
         suffixes: the endings that files of sessions have.
         model: gives whom to ask, for the options with a model in them.
+        waiting: gives the calls of a session that wait for approval.
+        take_up: has these calls run by whoever resumes the session.
     """
 
     open: Callable[..., Any]
     suffixes: Iterable[str]
     model: Callable[[argparse.Namespace], StreamFn | str]
+    waiting: Callable[[Any], Sequence[ToolCall]]
+    take_up: Callable[[Any], object]
 
 
 def add_sessions(commands: Any) -> None:
@@ -42,7 +51,9 @@ def add_sessions(commands: Any) -> None:
         help="list, show, resume, fork or export conversations",
         description="Look after conversations that 'yiemagent ask --session FILE' or a program kept.",
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=MixedParser
+    )
     listing = _action(actions, "list", "list the sessions in a folder, oldest first")
     listing.add_argument("folder", nargs="?", metavar="DIR", type=Path, default=Path())
     listing.add_argument("--search", metavar="TEXT", help="only those in which somebody says this")
@@ -50,7 +61,9 @@ def add_sessions(commands: Any) -> None:
     _add_file(show)
     show.add_argument("--entries", action="store_true", help="show every entry of every branch")
     show.add_argument("--at", type=int, metavar="ID", help="show it as it is at this entry")
-    resume = _action(actions, "resume", "go on with a run that was interrupted, or ask more")
+    resume = _action(
+        actions, "resume", "go on with what was interrupted or waits for approval, or ask more"
+    )
     _add_file(resume)
     resume.add_argument("question", nargs="?", help="what to ask then")
     resume.add_argument(
@@ -195,7 +208,15 @@ def _resume(options: argparse.Namespace, terminal: Terminal, parts: SessionParts
         for warning in session.warnings:
             terminal.note(f"warning: {warning}", "yellow")
         options.model = options.model or session.model or "local"
-        if options.question is None and not session.interrupted and not session.waiting:
+        calls = parts.waiting(session)
+        if options.question is None and not (calls or session.interrupted or session.waiting):
             raise UsageProblem(f"nothing was interrupted in {options.file}; give a question")
         model = parts.model(options)
+        if calls and options.question is not None:
+            names = ", ".join(call.name for call in calls)
+            terminal.note(f"note: what waited for approval is not run: {names}", "yellow")
+        elif calls:
+            options.waiting = [call.id for call in calls]
+            check_person(options, sys.stdin or io.StringIO(), terminal)
+            parts.take_up(session)
         return converse(options, terminal, model, options.question, session=session)
