@@ -68,10 +68,10 @@ def test_a_page_is_read(source, text):
 )
 def test_reading_takes_time_that_grows_with_the_page(piece):
     """A page of anything that is never closed is read in time."""
-    begun = time.monotonic()
+    begun = time.process_time()
     page_text(piece * (200_000 // len(piece)), URL)
 
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 @given(st.text(alphabet="<>!-/ab&;\"'= \n", max_size=80))
