@@ -26,7 +26,7 @@ PACKAGE = ROOT / "yiemagent"
 
 FLOORS = {
     "record": 0,
-    "errors": 1,
+    "errors": 0,
     "excerpt": 1,
     "machine": 1,
     "remote_names": 1,
@@ -40,7 +40,7 @@ FLOORS = {
     "tool_literals": 1,
     "tool_refusals": 1,
     "abort": 2,
-    "builtin_folder": 2,
+    "builtin_folder": 1,
     "coercion": 2,
     "isolation": 2,
     "json_types": 2,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import attrs
 
+from yiemagent.builtin_folder import builtin_tools_dir
 from yiemagent.errors import ConfigurationError
 from yiemagent.payload import FrozenDict
 from yiemagent.record import Record
@@ -37,6 +38,7 @@ IsolationMode: TypeAlias = Literal["thread", "process"]
 PROCESSES_MODULE = "yiemagent.mcp.isolation"
 
 MAX_PROCESSES = 8
+_STORE_TOOL = "write_tool.py"
 _MODES = ("thread", "process")
 _LEAST_MEMORY_BYTES = 256 << 20  # less is not enough for an interpreter and its threads
 _LEAST_FILES = 16
@@ -217,7 +219,8 @@ class Isolation:
             processes.close()
 
     def _of(self, path: Path) -> tuple[IsolationMode, ProcessLimits]:
-        return self._folders.get(path.parent, self._default)
+        mode, limits = self._folders.get(path.parent, self._default)
+        return ("thread" if mode == "process" and _works_on_the_store(path) else mode), limits
 
     def _processes(self) -> ToolProcesses:
         found = self._made.get("processes")
@@ -229,6 +232,16 @@ def _check(mode: Any, limits: Any) -> None:
         raise ConfigurationError(f"isolation must be 'thread' or 'process', not {mode!r}")
     if limits is not None and not isinstance(limits, ProcessLimits):
         raise ConfigurationError(f"limits must be ProcessLimits(…), not {limits!r}")
+
+
+def _works_on_the_store(path: Path) -> bool:
+    """Whether a file is a copy of the built-in tool that needs the store itself, which no process has."""
+    if path.name != _STORE_TOOL:
+        return False
+    try:
+        return path.read_bytes() == (builtin_tools_dir() / _STORE_TOOL).read_bytes()
+    except OSError:  # loading it will say what is wrong
+        return False
 
 
 def _new_processes(max_processes: int) -> ToolProcesses:
