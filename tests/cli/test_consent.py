@@ -365,9 +365,17 @@ def test_without_a_person_what_waits_waits_on(paused, here):
     with Session.open(paused) as session:
         assert [one.name for one in waiting_for_approval(session)] == ["read_file", "write_file"]
     shutil.copy(paused, here / "copy.jsonl")
-    allowed = resumed(here / "copy.jsonl", "--allow", "read_file")[2]
-    assert allowed[0] == "hello"
-    assert allowed[1].startswith(NOBODY)
+    (here / "kept").write_text('{"tool": "read_file", "decision": "allow"}\n')
+    (here / "root").mkdir()
+    (here / "root" / "a.txt").write_text("hello\n")
+    shutil.copy(paused, here / "other.jsonl")
+    for path, words in (
+        ("copy.jsonl", ["--allow", "read_file"]),
+        ("other.jsonl", ["--approvals", "kept", "--root", "root"]),
+    ):
+        results = resumed(here / path, *words)[2]
+        assert results[0] == "hello"
+        assert results[1].startswith(NOBODY)
 
     assert resumed(paused, "--yes")[2][1].startswith("Wrote b.txt")
 

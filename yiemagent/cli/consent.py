@@ -16,7 +16,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from yiemagent.approval import Approval, allow, ask_in_terminal, deny
 from yiemagent.cli.terminal import Terminal, UsageProblem
@@ -35,6 +35,8 @@ __all__ = [
     "unknown_names",
     "working_in",
 ]
+
+When: TypeAlias = Callable[[BeforeToolCallContext], object]
 
 GROUPS = ("files", "shell", "web")
 # The groups whose tools work in a folder.
@@ -166,9 +168,7 @@ def consent_of(
             deny(name, reason=_NOBODY_THERE.format(shlex.quote(name)), **which) for name in names
         )
         denied = functools.reduce(operator.or_, rules)
-        return (
-            denied if keep is None else allow(*names, when=_is_allowed_in(keep), **which) | denied
-        )
+        return denied if keep is None else _allowed_in(keep, names, **which) | denied
 
     # A rule without names would be about every tool.
     first = allow(*options.allow) if options.allow else Approval([])
@@ -187,7 +187,7 @@ def check_person(options: argparse.Namespace, stdin: TextIO, terminal: Terminal)
     Raises:
         UsageProblem: nobody can be asked, and nothing allows them.
     """
-    if not (options.yes or options.allow or _is_there(stdin, terminal)):
+    if not (options.yes or options.allow or options.approvals or _is_there(stdin, terminal)):
         raise UsageProblem(
             "calls wait for approval, and there is no terminal to ask at; give --allow TOOL or --yes"
         )
@@ -210,15 +210,19 @@ def _kept_apart(options: argparse.Namespace) -> Path | None:
     return keep
 
 
-def _is_allowed_in(keep: Path) -> Callable[[BeforeToolCallContext], bool]:
-    """Give what tells whether a call was allowed for ever, in the file."""
+def _allowed_in(
+    keep: Path, names: Iterable[str], when: When | None = None, **which: Any
+) -> Approval:
+    """Give a rule that lets calls through which the file allows for ever."""
     file = DecisionFile(keep)
 
     def is_allowed(call: BeforeToolCallContext) -> bool:
+        if when is not None and not when(call):
+            return False
         tool = call.context.tools[call.tool_call.name]
         return file.find(tool, call.args) == "allow"
 
-    return is_allowed
+    return allow(*names, when=is_allowed, **which)
 
 
 def _changing(groups: Sequence[str]) -> set[str]:
