@@ -4,7 +4,9 @@
   stacks of all threads.
 - No thread of the library, no thread that would keep the interpreter alive, no child process and no open socket or
   pipe may be left by a test. Where abandoning a thread is what a test shows, it says so (`abandons_threads`).
-- Which tests ran is noted, so that docs/promises.md can be held to it.
+- Branch coverage is that of examples that are written down: no tracer runs while examples are generated.
+- Which tests ran is noted, so that docs/promises.md can be held to it. The whole suite may come in two runs, the first
+  by several processes and without the tests marked `alone`: `--note-ran FILE`, then `-m alone --ran-before FILE`.
 """
 
 from __future__ import annotations
@@ -45,6 +47,11 @@ class RanTests:
         self.node_ids: set[str] = set()  # without parameters
         self.full_ids: set[str] = set()
 
+    def add(self, node_id: str) -> None:
+        """Note a test, under its id with parameters."""
+        self.node_ids.add(node_id.partition("[")[0])
+        self.full_ids.add(node_id)
+
 
 _RAN = pytest.StashKey[RanTests]()
 _STDERR = pytest.StashKey[int]()
@@ -53,6 +60,10 @@ _STDERR = pytest.StashKey[int]()
 def pytest_addoption(parser):
     """Let the suite's own tests wait for less, and the cases come from another folder."""
     parser.addoption("--cases-dir", help="a folder of cases to drive in place of tests/cases")
+    parser.addoption("--note-ran", help="a file for the ids of the tests that ran")
+    parser.addoption(
+        "--ran-before", help="such a file: with it, this run is the rest of the whole suite"
+    )
     parser.addini("settle_s", "seconds that threads, children and sockets have to go", default="2")
 
 
@@ -61,13 +72,23 @@ def pytest_configure(config):
     config.stash[_STDERR] = os.dup(2)
     whole = config.args_source is config.ArgsSource.TESTPATHS
     selected = config.option.keyword or config.option.markexpr
-    config.stash[_RAN] = RanTests(whole_suite=whole and not selected)
-    config.pluginmanager.register(_Recorder(config.stash[_RAN]))
+    ran = RanTests(whole_suite=whole and not selected and not _is_one_of_several(config))
+    if before := config.option.ran_before:
+        ran.whole_suite = True
+        for node_id in pathlib.Path(before).read_text(encoding="utf-8").splitlines():
+            ran.add(node_id)
+    config.stash[_RAN] = ran
+    config.pluginmanager.register(_Recorder(ran))
 
 
 def pytest_unconfigure(config):
     """Give the kept stderr back."""
     os.close(config.stash[_STDERR])
+
+
+def _is_one_of_several(config):
+    """Whether this is one of the processes that pytest-xdist started; each sees but its own tests."""
+    return hasattr(config, "workerinput")
 
 
 class _Recorder:
@@ -76,8 +97,13 @@ class _Recorder:
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call":
-            self._ran.node_ids.add(report.nodeid.partition("[")[0])
-            self._ran.full_ids.add(report.nodeid)
+            self._ran.add(report.nodeid)
+
+    def pytest_sessionfinish(self, session):
+        path = session.config.option.note_ran
+        if path and not _is_one_of_several(session.config):  # who starts them hears of all tests
+            lines = "".join(f"{node_id}\n" for node_id in sorted(self._ran.full_ids))
+            pathlib.Path(path).write_text(lines, encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -88,13 +114,38 @@ def pytest_collection_modifyitems(config, items):
             config.stash[_RAN].whole_suite = False
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            # What generated examples happen to reach does not count as covered; and traced, they take thrice as long.
+            item.add_marker("no_cover")
     items.sort(key=lambda item: item.path.name == "test_promises.py")
+    if _is_one_of_several(config):
+        # A long file that comes last keeps one process busy while the others have nothing left.
+        long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "peers")))}
+        items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture
 def ran_tests(request):
     """The node ids of what ran so far, with their parameters and without."""
     return request.config.stash[_RAN]
+
+
+@pytest.fixture
+def show(request):
+    """A function that takes text, what a test measured: it stands at the end of the run, whether the test passes."""
+    return lambda text: request.node.user_properties.append(("shown", text))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests want shown; they can't print themselves, since the one who runs them may be another process."""
+    reports = [
+        report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)
+    ]
+    for report in reports:
+        for text in (text for name, text in report.user_properties if name == "shown"):
+            if report.when == "call":
+                terminalreporter.write_line(f"\n{text}")
 
 
 # -- time limits ------------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 #!/bin/sh
 # What CI runs, from a fresh clone: sets up an environment of its own (.venv-test), checks, measures and tests.
 # Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmarks
-# are printed and do not count. Options are handed to pytest.
+# are printed and do not count. Without options the suite runs in two processes; options are handed to one pytest.
 cd "$(dirname "$0")/.." || exit 2
 environment=.venv-test
 failed=""
+# Compiled files are kept: compiling the suite under the tracer of branch coverage takes a minute in each process, and
+# each program that a test starts would compile the library again.
+unset PYTHONDONTWRITEBYTECODE
 
 step() { # step NAME COMMAND...: run it, remember its name where it fails
     name=$1
@@ -34,17 +37,39 @@ set_up() {
 step setup set_up || exit 1
 bin=$PWD/$environment/bin
 
+# Collecting compiles the suite, without the tracer and while programs are downloaded.
+"$bin/python" -m pytest --collect-only -q >/dev/null 2>&1 &
+compiling=$!
+
 step model "$bin/yiemagent" local pull
 step lint "$bin/ruff" check .
 step format "$bin/ruff" format --check .
 step types "$bin/mypy" yiemagent tools tests/typing_user.py
 step peers wait "$installing"
+wait "$compiling"
 printf '\n== benchmarks (printed, not counted)\n'
 for measured in run stream abort mcp tools; do
     printf '%s\n' "-- $measured"
     "$bin/python" "benchmarks/$measured.py" --quick || printf 'a figure falls short of its bound\n'
 done
-step tests "$bin/python" -m pytest --cov --cov-report=term "$@"
+
+suite() {
+    # What must have the machine for itself comes after the rest, which two processes share file by file.
+    ran=$PWD/$environment/ran
+    rm -f "$ran"
+    passed=0
+    "$bin/python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --note-ran "$ran" --cov --cov-report= || passed=1
+    alone=$(grep -rl --include='test_*.py' 'mark\.alone' tests) # no more is collected
+    # shellcheck disable=SC2086 # one word for each file
+    "$bin/python" -m pytest $alone -m alone --ran-before "$ran" --cov --cov-append --cov-report=term || passed=1
+    return "$passed"
+}
+
+if [ $# -gt 0 ]; then
+    step tests "$bin/python" -m pytest --cov --cov-report=term "$@"
+else
+    step tests suite
+fi
 
 if [ -n "$failed" ]; then
     printf '\nfailed:%s\n' "$failed"

@@ -15,6 +15,8 @@ PROVIDERS = ROOT / "docs" / "providers" / "README.md"
 MCP = ROOT / "docs" / "mcp" / "README.md"
 CELLS = "tests/providers/test_what_works.py"
 
+pytestmark = pytest.mark.alone  # looks back at all that ran
+
 
 def rows(text):
     """The promises of a Markdown table: pairs of the promise and the test ids in its last column."""

@@ -184,6 +184,40 @@ def test_a_mark_that_nobody_registered_is_an_error(run):
     assert "slwo" in text
 
 
+def test_the_suite_may_come_in_two_runs(run, tmp_path):
+    """What ran in several processes is noted, shown at their end, and known to a run that comes after."""
+    ran = tmp_path / "ran"
+    one = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_a(n, show): show(f'{n} eggs')\n"
+    two = (
+        "def test_b(ran_tests):\n"
+        "    assert ran_tests.whole_suite\n"
+        "    assert ran_tests.full_ids == {'test_it.py::test_a[1]', 'test_it.py::test_a[2]'}\n"
+        "    assert ran_tests.node_ids == {'test_it.py::test_a'}\n"
+    )
+    code, text = run(one, "-n", "2", "--note-ran", str(ran))
+
+    assert code == 0, text
+    assert {"1 eggs", "2 eggs"} <= set(text.splitlines())
+    assert run(two, "--ran-before", str(ran))[0] == 0
+
+
+def test_generated_examples_are_not_traced(run):
+    """Coverage is that of examples that are written down."""
+    source = (
+        "import pytest, hypothesis, hypothesis.strategies as st\n"
+        "@hypothesis.given(st.none())\n"
+        "def test_a(x): assert x is None\n"
+        "@pytest.fixture(autouse=True)\n"
+        "def marks(request):\n"
+        "    traced = request.node.get_closest_marker('no_cover') is None\n"
+        "    assert traced == (request.node.name == 'test_b')\n"
+        "def test_b(): assert True\n"
+    )
+    code, text = run(source)
+
+    assert code == 0, text
+
+
 def test_ci_calls_the_command_of_the_readme():
     """The README's test command is one line, and CI calls exactly it."""
     command = "sh tests/run.sh"

@@ -82,7 +82,7 @@ def row_of(question, store):
 @pytest.mark.slow
 @pytest.mark.time_limit(900)
 @pytest.mark.parametrize("run", [1, 2])
-def test_the_embedded_model_answers_the_questions(run, monkeypatch, capsys):
+def test_the_embedded_model_answers_the_questions(run, monkeypatch, show):
     """Of the 20 questions at least 17 are answered from the right call, at least 12 in the model's own words."""
     pull()
     store = ToolStore("builtin")
@@ -93,14 +93,14 @@ def test_the_embedded_model_answers_the_questions(run, monkeypatch, capsys):
         rows = [row_of(question, store) for question in QUESTIONS]
     right = [row for row in rows if row.is_right]
     own = [row for row in right if row.is_own]
-    with capsys.disabled():
-        print(
-            f"\nembedded model, run {run}: {len(right)} of {len(rows)} right, {len(own)} in its own words"
-        )
-        for row in rows:
-            mark = "own" if row in own else "yes" if row in right else "NO "
-            answer = " / ".join(row.answer.splitlines())
-            print(f"{mark} {row.seconds:5.1f} s  {row.question:52} {row.called:58} {answer}")
+    lines = [
+        f"embedded model, run {run}: {len(right)} of {len(rows)} right, {len(own)} in its own words"
+    ]
+    for row in rows:
+        mark = "own" if row in own else "yes" if row in right else "NO "
+        answer = " / ".join(row.answer.splitlines())
+        lines.append(f"{mark} {row.seconds:5.1f} s  {row.question:52} {row.called:58} {answer}")
+    show("\n".join(lines))
 
     assert len(rows) == 20
     assert len(right) >= RIGHT_AT_LEAST

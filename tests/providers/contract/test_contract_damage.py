@@ -29,6 +29,8 @@ from yiemagent.testing import sse
 EACH = [pytest.param(api, id=api.name) for api in APIS]
 EXAMPLES = 150
 
+pytestmark = pytest.mark.no_cover  # as for every test whose examples are generated
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.sampled_from(
         ["", "x", "stop", "\ud800", "0", "tool_use", "text", "function_call", "{", '{"a": 1}']
