@@ -1,5 +1,6 @@
 """The pool of processes: bounded, first come first served, renewed with its files, and gone with whoever had it."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -11,8 +12,19 @@ import threading
 import pytest
 
 from tests.support.isolated_tools import RUN, does, has_ended, isolated, pid_of
-from yiemagent import AbortSignal, ToolError, ToolStore, YiemAgent, ask, load_tools
+from yiemagent import (
+    AbortSignal,
+    ProcessLimits,
+    ToolError,
+    ToolStore,
+    YiemAgent,
+    ask,
+    load_tools,
+)
 from yiemagent.errors import AbortedError
+from yiemagent.mcp.calls import Call
+from yiemagent.mcp.worker import ToolSource
+from yiemagent.mcp.worker_pool import WorkerPool
 from yiemagent.testing import ScriptedModel, call
 
 OTHER = RUN.replace("def run", "def other").replace("return run", "return other")
@@ -203,8 +215,6 @@ def test_a_watched_folder_is_reloaded_between_turns(tmp_path):
 
 def test_a_folder_may_change_where_it_runs(tmp_path):
     """Loading it again with another isolation or other limits loads its files anew; otherwise nothing changes."""
-    from yiemagent import ProcessLimits
-
     (tmp_path / "run.py").write_text(RUN)
     store = ToolStore()
     try:
@@ -222,6 +232,108 @@ def test_a_folder_may_change_where_it_runs(tmp_path):
     assert (here.isolation, there.isolation, back.isolation) == ("thread", "process", "thread")
     assert there is same is not smaller
     assert limit.text == "30"
+
+
+class Noticed(AbortSignal):
+    """A signal that tells when somebody begins to wait for it."""
+
+    __slots__ = ("waited_for",)
+
+    def __init__(self):
+        super().__init__()
+        self.waited_for = threading.Event()
+
+    def add_callback(self, callback):
+        remove = super().add_callback(callback)
+        self.waited_for.set()
+        return remove
+
+
+def test_a_process_that_comes_with_an_abort_is_not_lost(tmp_path):
+    """Whichever of the two a waiting call hears of first, the process and its place are there for the next."""
+    path = tmp_path / "run.py"
+    path.write_text(RUN)
+    source = ToolSource.of_files(path, ((path, ""),), ProcessLimits())
+    pool = WorkerPool(1)
+    got = []
+
+    def wait(signal):
+        try:
+            with pool.worker(source, Call("tools/call", signal=signal)) as worker:
+                got.append(worker)
+        except AbortedError:
+            got.append(None)
+
+    first = None
+    for number in range(40):
+        signal = Noticed()
+        with pool.worker(source, Call("tools/call")) as held:
+            first = first or held
+            thread = threading.Thread(target=wait, args=[signal])
+            thread.start()
+            signal.waited_for.wait()
+            if number % 2:
+                signal.abort()
+        if not number % 2:
+            signal.abort()
+        thread.join()
+    with pool.worker(source, Call("tools/call")) as last:
+        pass
+    pool.close()
+
+    assert len(got) == 40
+    assert set(got) <= {None, first}
+    assert last is first
+
+
+def test_a_process_that_comes_behind_an_abort_goes_to_the_next(tmp_path):
+    """A call that has heard of its abort gives back what it is given in the same moment."""
+    path = tmp_path / "run.py"
+    path.write_text(RUN)
+    source = ToolSource.of_files(path, ((path, ""),), ProcessLimits())
+    pool = WorkerPool(1)
+    results = []
+
+    class Slow(Noticed):
+        """Lets the process come before the call steps out of the line."""
+
+        __slots__ = ()
+
+        def add_callback(self, callback):
+            remove = super().add_callback(callback)
+
+            def remove_late():
+                came.wait()
+                remove()
+
+            return remove_late
+
+    def wait():
+        try:
+            with pool.worker(source, Call("tools/call", signal=signal)):
+                results.append("a process")
+        except AbortedError:
+            results.append("aborted")
+
+    for end in (
+        None,
+        ValueError,
+    ):  # the process is given back, or ended, so that its place is given
+        came, signal = threading.Event(), Slow()
+        with contextlib.suppress(ValueError), pool.worker(source, Call("tools/call")):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            signal.waited_for.wait()
+            signal.abort()
+            if end is not None:
+                raise end
+        came.set()
+        thread.join()
+    with pool.worker(source, Call("tools/call", timeout_s=30)):
+        results.append("free again")
+    pool.close()
+
+    assert results == ["aborted", "aborted", "free again"]
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

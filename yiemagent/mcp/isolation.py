@@ -155,7 +155,14 @@ class ProcessFunction:
             with contextlib.suppress(InvalidJson):  # what it says is its business
                 on_partial_result(partial_of(params))
 
-        answer = self._asked(self._name, args, tool_call_id, signal, on_progress=on_progress)
+        answer = self._asked(
+            self._name,
+            args,
+            tool_call_id,
+            signal,
+            timeout_s=self._timeout_s,
+            on_progress=on_progress,
+        )
         meta = answer.get("_meta")
         facts = meta.get(RESULT_META) if isinstance(meta, Mapping) else None
         try:
@@ -174,7 +181,7 @@ class ProcessFunction:
         return self._given(VALIDATE, args)
 
     def _given(self, name: str, args: dict[str, Any]) -> Any:
-        answer = self._asked(name, args, "", None)
+        answer = self._asked(name, args, "", None, timeout_s=self._timeout_s or LOAD_TIMEOUT_S)
         remote_result({**answer, "content": answer.get("content") or "."})  # raises what failed
         meta = answer.get("_meta")
         facts = meta.get(RESULT_META) if isinstance(meta, Mapping) else None
@@ -191,16 +198,16 @@ class ProcessFunction:
         tool_call_id: str,
         signal: AbortSignal | None,
         *,
+        timeout_s: float | None,
         on_progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         params = {"name": name, "arguments": args, "_meta": {CALL_META: tool_call_id}}
-        call = Call("tools/call", signal=signal, timeout_s=self._timeout_s, on_progress=on_progress)
+        call = Call("tools/call", signal=signal, timeout_s=timeout_s, on_progress=on_progress)
         try:
             with self._pool.worker(self._source, call) as worker:
                 return worker.ask("tools/call", params, call)
         except McpTimeout:
-            limit_s = self._timeout_s or 0.0
-            raise ToolError(f"{self._name} timed out after {limit_s:g} s") from None
+            raise ToolError(f"{self._name} timed out after {timeout_s or 0:g} s") from None
         except ToolLoadError as error:
             raise ToolError(f"{self._name} can't be loaded in its process: {error}") from error
         except (
