@@ -13,6 +13,7 @@ from yiemagent.events import (
     AgentStartEvent,
     CompactionEndEvent,
     MessageEndEvent,
+    MessageUpdateEvent,
     TurnEndEvent,
 )
 from yiemagent.messages import (
@@ -31,7 +32,8 @@ from yiemagent.sessions import (
     WithdrawnBody,
 )
 from yiemagent.sessions.store import MemoryStore
-from yiemagent.streaming import TextDeltaEvent
+from yiemagent.streaming import PartialMessage, StartEvent, TextDeltaEvent, TextStartEvent
+from yiemagent.testing import FakeClock
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HI, DONE = UserMessage("hi", NOON), AssistantMessage("done", timestamp=NOON)
@@ -171,6 +173,21 @@ def test_what_waited_is_restored(name, tmp_path):
         ]
         session.record(MessageEndEvent(restored[1][1]))
         assert session.waiting == (restored[0],)
+
+
+def test_what_comes_of_an_answer_is_written_after_a_while():
+    """Whoever opens the session of a process that was killed then has it, as an answer that was aborted."""
+    ticks, store = FakeClock(), MemoryStore(HEADER)
+    session = Session(store, ticks=ticks)
+    session.record(MessageEndEvent(HI))
+    texts = [TextDeltaEvent(0, text) for text in ("There ", "are ", "seven")]
+    for event in (StartEvent(), TextStartEvent(0), *texts):
+        ticks.advance(0.3)
+        session.record(MessageUpdateEvent(event, PartialMessage.first()))
+
+    assert [entry.type for entry in session.entries()] == ["message", "partial"]
+    answer = Session(store).messages[-1]
+    assert (answer.text, answer.stop_reason) == ("There are seven", "aborted")
 
 
 class Synced(MemoryStore):

@@ -28,6 +28,7 @@ from yiemagent.messages import (
 )
 from yiemagent.sessions import (
     CompactionBody,
+    DeliveredBody,
     Entry,
     MessageBody,
     PartialBody,
@@ -158,6 +159,21 @@ def test_a_header_that_can_not_be_read_is_refused(tmp_path):
 
     with pytest.raises(SessionError, match="line 1: the session has version 2"):
         Session.open(tmp_path / "chat.jsonl")
+
+
+def test_a_delivery_of_what_did_not_wait_is_an_error(tmp_path):
+    """An entry that says that a message joined names the entry that holds it; no other can be written or read."""
+    entries = [Entry(1, None, NOON, MessageBody(HI)), Entry(2, 1, NOON, DeliveredBody(1))]
+    wrong = "queued: entry 1 holds no message that waits"
+    with Session.in_memory() as session:
+        session.add_message(HI)
+        with pytest.raises(SessionError, match=wrong):
+            session.append(DeliveredBody(1))
+        assert len(session.entries()) == 1
+
+    path = JSONL.filled(tmp_path, [encode(entry) for entry in entries])
+    with pytest.raises(SessionError, match=f"line 3: {wrong}"):
+        Session.open(path)
 
 
 def test_a_message_that_can_not_be_read_is_named(tmp_path):

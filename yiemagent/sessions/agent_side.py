@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -48,6 +49,7 @@ class AgentSide:
         store: keeps its entries.
         batch: whether what was written is made safe from a power failure at the end of each turn only.
         clock: gives the time of entries.
+        ticks: seconds that never go back, for what is written after a while.
         tree: of what is in the store; None: it is read.
 
     Raises:
@@ -60,6 +62,7 @@ class AgentSide:
         *,
         batch: bool = False,
         clock: Callable[[], datetime] = utc_now,
+        ticks: Callable[[], float] = time.monotonic,
         tree: Tree | None = None,
     ) -> None:
         # Guards the log, what waits and whose the session is; held while one entry is written. Nobody's code runs
@@ -67,7 +70,7 @@ class AgentSide:
         self._lock = threading.Lock()
         self._store = store
         self._log = Log(store, clock, tree)
-        self._recording = Recording()
+        self._recording = Recording(ticks)
         self._batch = batch
         self._owner: str | None = None
         # Messages that wait, as objects, with the entries that hold them: a run tells of them by the object.

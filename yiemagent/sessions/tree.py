@@ -76,7 +76,8 @@ class Tree:
             case LabelBody(target, _):
                 self._position(target, "target")
             case DeliveredBody(queued):
-                self._position(queued, "queued")
+                if self.kind(self._position(queued, "queued")) != QueuedBody.type:
+                    raise InvalidJson(f"queued: entry {queued} holds no message that waits")
             case LeafBody(place) | PartialBody(place, _) if place is not None:
                 self._check_in_tree(place)
             case _:
