@@ -380,8 +380,13 @@ def test_without_a_person_what_waits_waits_on(paused, here):
     assert resumed(paused, "--yes")[2][1].startswith("Wrote b.txt")
 
 
-def test_a_question_goes_on_without_what_waits(paused):
-    """Asked something else, the session goes on, what waited is not run, and that is told."""
+def test_a_question_goes_on_without_what_waits(paused, here, capsys):
+    """Asked something else, by either command, the session goes on, what waited is not run, and that is told."""
+    shutil.copy(paused, here / "copy.jsonl")
+    with _model({"content": "All right."}) as server:
+        words = ["--model", "openai:m", "--base-url", f"{server.url}/v1", "--api-key-env", "HOME"]
+        assert main(["ask", "Never mind.", "--session", "copy.jsonl", "--no-stream", *words]) == 0
+    assert "what waited for approval is not run: read_file, write_file" in capsys.readouterr().err
     code, err, results = resumed(paused, "Never mind.", typed="")
 
     assert code == 0

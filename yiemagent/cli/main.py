@@ -16,7 +16,7 @@ from yiemagent import __version__
 from yiemagent.cli.ask import MoreTools, add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
-from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
+from yiemagent.cli.sessions import SessionParts, add_sessions, note_not_run, sessions_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
 from yiemagent.errors import AuthenticationError, ConfigurationError, YiemAgentError
@@ -101,6 +101,7 @@ def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
     with Session.open(options.session, create=True) as session:
         options.model = options.model or session.model or "local"
         model, tools = _model(options), _mcp_tools(options)
+        note_not_run(terminal, waiting_for_approval(session))
         return ask_command(options, terminal, stdin, model, session=session, more_tools=tools)
 
 

@@ -22,7 +22,7 @@ from yiemagent.errors import SessionError
 from yiemagent.llm import StreamFn
 from yiemagent.messages import ToolCall
 
-__all__ = ["SessionParts", "add_sessions", "sessions_command"]
+__all__ = ["SessionParts", "add_sessions", "note_not_run", "sessions_command"]
 
 
 @attrs.frozen
@@ -203,6 +203,13 @@ def _rows(
     return rows or [("no entries",)]
 
 
+def note_not_run(terminal: Terminal, calls: Sequence[ToolCall]) -> None:
+    """Say which calls waited for approval that a new question leaves behind, if any."""
+    if calls:
+        names = ", ".join(call.name for call in calls)
+        terminal.note(f"note: what waited for approval is not run: {names}", "yellow")
+
+
 def _resume(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) -> int:
     with _opened(parts, options.file) as session:
         for warning in session.warnings:
@@ -212,9 +219,8 @@ def _resume(options: argparse.Namespace, terminal: Terminal, parts: SessionParts
         if options.question is None and not (calls or session.interrupted or session.waiting):
             raise UsageProblem(f"nothing was interrupted in {options.file}; give a question")
         model = parts.model(options)
-        if calls and options.question is not None:
-            names = ", ".join(call.name for call in calls)
-            terminal.note(f"note: what waited for approval is not run: {names}", "yellow")
+        if options.question is not None:
+            note_not_run(terminal, calls)
         elif calls:
             options.waiting = [call.id for call in calls]
             check_person(options, sys.stdin or io.StringIO(), terminal)
