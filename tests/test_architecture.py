@@ -20,9 +20,12 @@ import tokenize
 from typing import NamedTuple
 
 import attrs
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "yiemagent"
+
+pytestmark = pytest.mark.no_cover  # the sources are read, not run
 
 FLOORS = {
     "record": 0,
@@ -172,6 +175,7 @@ class Room(NamedTuple):
     path: pathlib.Path
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # of the whole tree, which most tests go through
 
     @property
     def wing(self):
@@ -204,7 +208,8 @@ def yard():
 def _room(path, root):
     text = path.read_text(encoding="utf-8")
     name = ".".join(path.relative_to(root).with_suffix("").parts)
-    return Room(name, path, text, ast.parse(text))
+    tree = ast.parse(text)
+    return Room(name, path, text, tree, tuple(ast.walk(tree)))
 
 
 def core():
@@ -224,7 +229,7 @@ def imports(room):
     """Every import of a room, also those in functions and under TYPE_CHECKING."""
     top = set(map(id, room.tree.body))
     found = []
-    for node in ast.walk(room.tree):
+    for node in room.nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -268,7 +273,7 @@ def inner_imports(room):
 def functions(room):
     """Every function and method of a room."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node for node in ast.walk(room.tree) if isinstance(node, kinds)]
+    return [node for node in room.nodes if isinstance(node, kinds)]
 
 
 def dotted(node):
@@ -364,7 +369,7 @@ def test_only_the_ports_import_by_name():
         f"{room.where(node)}: {room.name}"
         for room in rooms()
         if room.name not in PORTS and not room.among({ROOF})
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if isinstance(node, ast.Call)
         and dotted(node.func).rpartition(".")[2] in {"import_module", "__import__"}
     ]
@@ -377,7 +382,7 @@ def test_the_core_names_the_wings_of_its_ports_only():
     wing_module = re.compile(rf"yiemagent\.({'|'.join(sorted({*WINGS, ROOF}))})(\.\w+)*")
     named = {}
     for room in core():
-        for node in ast.walk(room.tree):
+        for node in room.nodes:
             if isinstance(node, ast.Constant) and wing_module.fullmatch(str(node.value)):
                 named.setdefault(room.name, set()).add(node.value)
     missing = [name for names in named.values() for name in names if not _is_room(name)]
@@ -432,7 +437,7 @@ def test_asyncio_is_nowhere_but_in_its_transports():
         room.where(node)
         for room in rooms()
         if not room.among(ASYNC_ROOMS)
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith))
     ]
 
@@ -550,7 +555,7 @@ def test_the_package_only_hands_names_on():
     """`yiemagent/__init__.py` holds the table of names and what makes a module lazy, nothing else."""
     room = next(room for room in rooms() if room.name == "__init__")
     defined = {node.name for node in functions(room)}
-    classes = [node.name for node in ast.walk(room.tree) if isinstance(node, ast.ClassDef)]
+    classes = [node.name for node in room.nodes if isinstance(node, ast.ClassDef)]
 
     assert defined <= {"__getattr__", "__dir__", "__setattr__"}
     assert classes == ["_Package"]  # keeps the name of the decorator `tool` from the room `tool`
@@ -668,7 +673,7 @@ def test_urllib3_does_not_retry():
     wrong = [
         room.where(node)
         for room in rooms()
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith(("urllib3", "requests"))
         and any(alias.name == "Retry" for alias in node.names)
@@ -686,7 +691,7 @@ def _uses(*names):
     return [
         room.where(node)
         for room in (*rooms(), *yard())
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if (isinstance(node, ast.Attribute) and node.attr in names)
         or (isinstance(node, ast.Name) and node.id in names)
         or (isinstance(node, ast.alias) and node.name in names)
@@ -723,7 +728,7 @@ def test_every_room_says_what_is_public():
 
 def _top_names(room):
     names = {"__version__"}
-    for node in ast.walk(room.tree):
+    for node in room.nodes:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -800,7 +805,7 @@ def test_every_lock_has_its_reason():
     wrong = []
     for room in rooms():
         comments = _comment_lines(room)
-        for node in ast.walk(room.tree):
+        for node in room.nodes:
             if isinstance(node, simple) and _makes_a_lock(node):
                 beside = range(node.lineno - 1, node.end_lineno + 1)
                 wrong += [room.where(node)] if not comments & set(beside) else []
@@ -819,7 +824,7 @@ def test_every_broad_except_has_its_reason():
     wrong = []
     for room in (*rooms(), *yard()):
         comments = _comment_lines(room)
-        for node in ast.walk(room.tree):
+        for node in room.nodes:
             if isinstance(node, ast.ExceptHandler) and _is_broad(node.type):
                 beside = range(node.lineno - 1, node.body[0].lineno + 1)
                 wrong += [room.where(node)] if not comments & set(beside) else []
@@ -879,7 +884,7 @@ def test_tests_neither_sleep_nor_skip():
     wrong = [
         f"{room.where(node)}: {dotted(node)}"
         for room in suites()
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if isinstance(node, ast.Attribute)
         and (
             dotted(node) in {"time.sleep", "pytest.skip", "pytest.xfail"}
@@ -895,7 +900,7 @@ def test_tests_use_the_shipped_fakes():
     wrong = [
         room.where(node)
         for room in suites()
-        for node in ast.walk(room.tree)
+        for node in room.nodes
         if isinstance(node, ast.alias)
         and node.name.rpartition(".")[2] in {"mock", "MagicMock", "Mock", "patch"}
     ]
