@@ -252,18 +252,18 @@ PROGRAM = """
     for name, execute in (("noisy", noisy), ("hangs", hangs)):
         store.register(AgentTool(name, description="Does.", execute=execute))
     with McpServer(store) as server:
-        serve_stdio(server, end_grace_s=0.2)
+        serve_stdio(server, end_grace_s=float(sys.argv[1]))
     print("stdout is back")
     heavy = {"requests", "urllib3", "jsonschema", "http", "email", "ssl", "asyncio"}
     print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
 
 
-def run(*messages):
-    """Run the program with these messages as its input; gives the process."""
+def run(*messages, end_grace_s=20):
+    """Run the program with these messages as its input, and its calls' time at the end; gives the process."""
     lines = "".join(json.dumps(message) + "\n" for message in messages)
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), str(end_grace_s)],
         input=lines.encode(),
         capture_output=True,
         check=True,
@@ -286,7 +286,7 @@ def test_prints_and_children_never_reach_the_wire():
 
 def test_a_hanging_tool_does_not_keep_the_process():
     """The process ends soon after its input does."""
-    done = run(stateless(1, "tools/call", name="hangs"))
+    done = run(stateless(1, "tools/call", name="hangs"), end_grace_s=0.2)
 
     assert done.returncode == 0
     assert done.stdout == b"stdout is back\n"
