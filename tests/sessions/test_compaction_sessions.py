@@ -99,7 +99,6 @@ def test_who_opens_it_again_goes_on_behind_the_summary(tmp_path, name):
     assert model.largest <= WINDOW
 
 
-@pytest.mark.time_limit(30)
 def test_five_hundred_turns_in_a_session_stay_within_the_window(tmp_path):
     """Over several runs and openings; every message is in the file once, every result whole."""
     work, model = reading(), Worker(100)
