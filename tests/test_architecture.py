@@ -29,6 +29,7 @@ pytestmark = pytest.mark.no_cover  # the sources are read, not run
 
 FLOORS = {
     "record": 0,
+    "daemon": 0,
     "errors": 0,
     "excerpt": 1,
     "machine": 1,
@@ -110,6 +111,7 @@ KNOWS_ALL = {"cli.main"}
 
 # Core rooms that may know threads; the wings and the roof may, too.
 LIVES = {
+    "daemon",
     "entry",
     "pool",
     "relay",

@@ -16,7 +16,8 @@ from queue import SimpleQueue
 import pytest
 
 from tests.support.loops import WAIT_S, Hold, raising
-from yiemagent.pool import DaemonPool, _Worker
+from yiemagent.daemon import DaemonThread
+from yiemagent.pool import DaemonPool
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -178,7 +179,7 @@ def test_the_interpreter_exits_with_a_hung_worker(python):
 def test_starting_a_worker_does_not_wait_for_it():
     """A worker that does not run yet is not alive and is waited for; then it is a thread like any other."""
     with Hold() as hold:
-        worker = _Worker(target=hold, name="yiem-test-worker")
+        worker = DaemonThread(target=hold, name="yiem-test-worker")
         worker.join(0.0)
         assert not worker.is_alive()
         worker.start()

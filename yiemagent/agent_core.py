@@ -21,6 +21,7 @@ from yiemagent.abort import Deadline
 from yiemagent.channels import Channel, Doorbell
 from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
+from yiemagent.daemon import DaemonThread
 from yiemagent.entry import Entry, Receipt, Reply, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
 from yiemagent.events import EventSink, ToolsChangedEvent
@@ -279,7 +280,7 @@ class AgentCore:
     def _start_thread(self) -> None:
         if self._thread is not None:
             return
-        thread = threading.Thread(target=self._serve, name=f"yiem-{self.name}-loop", daemon=True)
+        thread = DaemonThread(target=self._serve, name=f"yiem-{self.name}-loop")
         thread.start()
         self._thread, self._pid = thread, os.getpid()
 

@@ -53,7 +53,7 @@ class Requests:
 
     repairer: Repairer = attrs.field(factory=Repairer)
     config: AgentLoopConfig | None = None
-    options: StreamOptions = attrs.field(factory=StreamOptions)
+    options: StreamOptions | None = None
     error: Exception | None = None
     compaction: Compaction | None = None
     compactor: Compactor | None = None
@@ -71,7 +71,7 @@ class Requests:
 
     def options_of(self, config: AgentLoopConfig) -> StreamOptions:
         """Give what `config` asks of a model."""
-        if config is not self.config:
+        if self.options is None or config is not self.config:
             self.config, self.options = config, config.options()
         return self.options
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.thread import _worker  # no public name
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from yiemagent.daemon import DaemonThread
 
 __all__ = ["DaemonPool"]
 
@@ -56,7 +57,7 @@ class DaemonPool(ThreadPoolExecutor):
     def _adjust_thread_count(self) -> None:
         if self._idle_semaphore.acquire():
             return
-        thread = _Worker(
+        thread = DaemonThread(
             target=_worker,
             name=f"{self._thread_name_prefix}-{len(self._threads) + 1}",
             args=self._worker_arguments(),
@@ -74,32 +75,6 @@ class DaemonPool(ThreadPoolExecutor):
         if sys.version_info >= (3, 14):
             return reference, self._create_worker_context(), work_queue
         return reference, work_queue, self._initializer, self._initargs
-
-
-class _Worker(threading.Thread):
-    """A daemon thread whose `start` does not wait until it runs.
-
-    A plain `start` hands the interpreter over to the new thread and back, each time: a large batch would have begun
-    only when the last of its threads did. Until it runs, such a thread is not alive, and `join` waits for it.
-    """
-
-    _started: threading.Event
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, daemon=True)
-        self._started = _Unawaited()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread runs, and then until it has ended; `timeout` seconds for each at most."""
-        if threading.Event.wait(self._started, timeout):
-            super().join(timeout)
-
-
-class _Unawaited(threading.Event):
-    """The flag that a thread sets when it runs; nobody waits for it."""
-
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - see above
-        return True
 
 
 class _IdleWorkers:

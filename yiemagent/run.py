@@ -23,6 +23,7 @@ import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.channels import Doorbell
+from yiemagent.daemon import DaemonThread
 from yiemagent.errors import error_text
 from yiemagent.events import AgentEndEvent, Event, EventSink
 from yiemagent.loop import made_answer
@@ -128,8 +129,8 @@ class Run:
         """Start the run's thread."""
         _remember(self)
         self._unwatch = self.signal.add_callback(self._settle_later)
-        self._relay.thread = thread = threading.Thread(
-            target=self._context.run, args=(self._serve,), name=self.name, daemon=True
+        self._relay.thread = thread = DaemonThread(
+            target=self._context.run, args=(self._serve,), name=self.name
         )
         try:
             thread.start()
@@ -234,9 +235,7 @@ class Run:
 
     def _thread_of_its_own(self, target: Callable[[], None], what: str) -> threading.Thread:
         context = self._context.copy()
-        return threading.Thread(
-            target=context.run, args=(target,), name=f"{self.name}-{what}", daemon=True
-        )
+        return DaemonThread(target=context.run, args=(target,), name=f"{self.name}-{what}")
 
     # -- the end --
 
