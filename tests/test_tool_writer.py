@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__ as futures
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -160,6 +161,7 @@ def block(lines, unit):
     return [(unit + text, fixed) if not fixed else (text, fixed) for text, fixed in lines]
 
 
+@functools.cache
 def as_lines(text):
     """Give a statement as lines, each with whether it begins inside of a string."""
     rows = text.split("\n")
@@ -233,6 +235,7 @@ def compiles(code):
 
 
 @pytest.mark.slow
+@pytest.mark.time_limit(180)
 @settings(max_examples=150)
 @given(codes().filter(lambda pair: compiles(pair[0])))
 def test_the_code_in_a_file_does_what_it_does_by_itself(tmp_path_factory, pair):
