@@ -53,6 +53,14 @@ def test_limits_have_defaults_and_may_be_lifted():
     assert hash(ProcessLimits(env={"A": "1"})) == hash(ProcessLimits(env={"A": "1"}))
 
 
+def test_limits_never_show_a_value_of_the_environment():
+    """They may be keys: the names are shown."""
+    limits = ProcessLimits(env={"MY_KEY": "sk-secret"})
+
+    assert "sk-secret" not in f"{limits!r} {limits}"
+    assert "env=('MY_KEY',)" in repr(limits)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

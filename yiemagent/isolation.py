@@ -69,12 +69,13 @@ def _cwd(given: str | os.PathLike[str] | None) -> str | None:
 class ProcessLimits(Record):
     """What a process that runs a tool may use; None lifts a limit.
 
-    The system holds them (`setrlimit`), for the process and for each that it starts. A limit that this process has
-    itself holds on.
+    The system holds them (`setrlimit`), for the process and for each that it starts; root may lift them again. A limit
+    that this process has itself holds on.
 
     Args:
-        memory_bytes: address space, which is more than what is used: libraries that compute reserve a lot.
-        cpu_s: CPU time of one call; its time on the clock is the tool's `timeout_s`.
+        memory_bytes: address space, which is more than what is used: libraries that compute reserve a lot. Not held by
+            macOS.
+        cpu_s: CPU time of one call, rounded up to the next second; its time on the clock is the tool's `timeout_s`.
         file_bytes: size of a file that is written.
         open_files: files, sockets and pipes open at once.
         processes: how many processes and threads the user may have in all, counted over the whole system, so that what
@@ -93,7 +94,11 @@ class ProcessLimits(Record):
     open_files: int | None = 256
     processes: int | None = None
     cwd: str | None = attrs.field(default=None, converter=_cwd)
-    env: tuple[str, ...] | Mapping[str, str] = attrs.field(default=(), converter=_env)
+    env: tuple[str, ...] | Mapping[str, str] = attrs.field(
+        default=(),
+        converter=_env,
+        repr=lambda env: repr(tuple(env)),  # values may be keys
+    )
 
     def __attrs_post_init__(self) -> None:
         for name, least in (

@@ -14,6 +14,7 @@ import functools
 import math
 import os
 import resource
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from yiemagent.tool_files import load_file
 
 __all__ = ["main"]
 
+_IS_MACOS = sys.platform == "darwin"  # takes no such limit
 _ANY = {"type": "object"}  # the parent has checked the arguments
 
 
@@ -77,7 +79,7 @@ class _Limits:
         self._given = given
 
     def take(self) -> None:
-        """Hold all of them from now on; they can't be lifted again."""
+        """Hold all of them from now on, for what this process starts, too."""
         for kind, name in (
             (resource.RLIMIT_FSIZE, "file_bytes"),
             (resource.RLIMIT_NOFILE, "open_files"),
@@ -85,7 +87,7 @@ class _Limits:
             (resource.RLIMIT_AS, "memory_bytes"),
         ):
             value = self._given[name]
-            if value is not None:
+            if value is not None and not (kind == resource.RLIMIT_AS and _IS_MACOS):
                 _lower(kind, value)
         _lower(resource.RLIMIT_CORE, 0)
         self.begin()
