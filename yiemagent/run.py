@@ -171,11 +171,8 @@ class Run:
         """What the run added to the history so far, oldest first."""
         return tuple(self._progress.new)
 
-    def _steps(
-        self, work: Callable[[Run], Steps[AssistantMessage]]
-    ) -> Steps[
-        AssistantMessage
-    ]:  # so that also what `work` raises at once is raised on the run's thread
+    def _steps(self, work: Callable[[Run], Steps[AssistantMessage]]) -> Steps[AssistantMessage]:
+        """Give the work as steps that begin, and raise what they raise, on the run's thread."""
         return (yield from work(self))
 
     def _serve(self) -> None:
