@@ -98,6 +98,23 @@ def test_a_session_may_be_made_where_there_is_none(name, tmp_path):
         Session.open(tmp_path / "other.jsonl")
 
 
+@pytest.mark.parametrize("name", ["chat", "chat.txt", "2026.01"])
+def test_a_session_is_begun_in_the_file_that_was_named(name, tmp_path):
+    """Whatever the ending of a path: what `create=True` begins is what is opened the next time."""
+    for count in range(2):
+        with Session.open(tmp_path / name, create=True) as session:
+            assert len(session.messages) == count
+            session.add_message(HI)
+    assert (tmp_path / name).is_file()
+
+
+def test_a_session_that_is_only_looked_at_is_not_begun(tmp_path):
+    """With `read_only=True` nothing is made, whatever else is asked for."""
+    with pytest.raises(SessionError, match="can't be opened"):
+        Session.open(tmp_path / "a.jsonl", create=True, read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_can_not_be_asked_for_is_refused(tmp_path):
     """A policy or a store that does not exist is an error before anything is made."""
     with pytest.raises(ConfigurationError, match="fsync must be 'always'"):

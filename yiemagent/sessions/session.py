@@ -66,7 +66,17 @@ class Session(AgentSide):
             SessionError: the file exists, or can't be made.
         """
         header = Header(os.urandom(16).hex(), clock(), name)
-        path = file_of(pathlib.Path(place), header, store)
+        return cls._begun(file_of(pathlib.Path(place), header, store), header, fsync, clock)
+
+    @classmethod
+    def _begun(
+        cls, path: pathlib.Path, header: Header, fsync: Fsync, clock: Callable[[], datetime]
+    ) -> Self:
+        """Begin a session in a file.
+
+        Raises:
+            SessionError: the file exists, or can't be made.
+        """
         made = store_of(path).create(path, encode_header(header), fsync=checked_fsync(fsync))
         return cls(made, batch=fsync == "batch", clock=clock)
 
@@ -93,8 +103,8 @@ class Session(AgentSide):
             SessionError: there is none, it is damaged (the text names the line), or somebody else writes it.
         """
         file = pathlib.Path(path)
-        if create and not file.exists():
-            return cls.create(file, fsync=fsync, clock=clock)
+        if create and not read_only and not file.exists():
+            return cls._begun(file, Header(os.urandom(16).hex(), clock()), fsync, clock)
         tree = Tree()
         opened = store_of(file).open(
             file,
