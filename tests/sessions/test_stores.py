@@ -140,6 +140,50 @@ def test_there_is_one_writer(kind, tmp_path):
 
 
 @both
+def test_there_is_one_writer_by_whatever_name(kind, tmp_path):
+    """A link to a session is the same session: whoever opens it is refused as well."""
+    writer = kind.create(tmp_path / "real")
+    (tmp_path / kind.name).symlink_to(tmp_path / "real" / kind.name)
+
+    with pytest.raises(SessionError, match="is in use: another agent or process writes it"):
+        kind.open(tmp_path)
+    writer.close()
+    through_link = kind.open(tmp_path)
+    through_link.append(LINES[0])
+
+    with pytest.raises(SessionError, match="is in use: another agent or process writes it"):
+        kind.open(tmp_path / "real")
+    through_link.close()
+    assert [path.name for path in (tmp_path / "real").iterdir()] == [kind.name]
+
+
+@both
+def test_a_session_is_for_its_owners_eyes(kind, tmp_path):
+    """Nobody else may read a conversation, whatever the mode of new files is."""
+    before = os.umask(0o022)
+    try:
+        writer = kind.create(tmp_path)
+        writer.append(LINES[0])
+        modes = {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+        writer.close()
+    finally:
+        os.umask(before)
+    assert modes == {0}
+
+
+@both
+def test_a_closed_store_gives_nothing_more(kind, tmp_path):
+    """Reading from it is the same clear error as writing to it."""
+    writer = kind.create(tmp_path)
+    writer.append(LINES[0])
+    reader = kind.open(tmp_path, read_only=True)
+    for store in (writer, reader):
+        store.close()
+        with pytest.raises(SessionError, match="is closed; open it again"):
+            list(store.lines())
+
+
+@both
 def test_readers_wait_for_nobody(kind, tmp_path):
     """A session can be read while it is written; a reader sees what was there when it opened it."""
     writer = kind.create(tmp_path)

@@ -86,6 +86,8 @@ class SqliteStore:
             SessionError: there is a file already, or none can be made there.
         """
         with _translated(path, "made"), named_whole(path) as hidden:
+            # For its owner's eyes; SQLite gives the files beside it the same mode.
+            os.close(os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             connection = sqlite3.connect(hidden, isolation_level=None)
             with contextlib.closing(connection):
                 connection.executescript(_SCHEMA)
@@ -236,6 +238,8 @@ class SqliteStore:
         """Give lines; see `Store`."""
         last = self._end[0] if stop is None else min(stop, self._end[0])
         while start < last:
+            if not self._close.alive:
+                raise SessionError(f"{self.path} {self._refusal}")
             # The row above comes with them, since each sum is begun with the one before.
             until = min(start + _BATCH, last)
             with _translated(self.path, "read"):
@@ -279,13 +283,19 @@ def _sum(line: str, before: int) -> int:
 
 
 def _locked(path: pathlib.Path) -> LockFile:
-    lock = LockFile(path.with_name(f"{path.name}-lock"))
+    lock = LockFile(_beside(path, "-lock"))
     if not lock.take():
         raise SessionError(
             f"{path} is in use: another agent or process writes it; close it there, or open it with "
             f"read_only=True"
         )
     return lock
+
+
+def _beside(path: pathlib.Path, ending: str) -> pathlib.Path:
+    """Give a file beside a database: beside the database itself, where its path is a link and so one of many names."""
+    real = pathlib.Path(os.path.realpath(path))
+    return real.with_name(f"{real.name}{ending}")
 
 
 def _writing(path: pathlib.Path, fsync: Fsync) -> sqlite3.Connection:
@@ -311,7 +321,7 @@ def _reading(path: pathlib.Path) -> sqlite3.Connection:
     try:
         return _tried(address)
     except sqlite3.OperationalError:
-        if path.with_name(f"{path.name}-wal").exists():
+        if _beside(path, "-wal").exists():
             raise
         return _tried(f"{address}&immutable=1")
 
