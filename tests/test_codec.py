@@ -305,6 +305,28 @@ def test_only_messages_and_events_are_written(value):
         to_json(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (UserMessage("hi", timestamp=None), "user.timestamp: expected a time such as"),
+        (ToolResultMessage(None, "work"), "toolResult.tool_call_id: expected text, not nothing"),
+        (ToolResultMessage("a", 5), "toolResult.tool_name: expected text, not 5"),
+        (ToolResultMessage("a", "b", is_error="no"), "is_error: expected true or false, not 'no'"),
+        (ToolResultMessage("a", "b", added_tool_names=(1,)), "expected text, not 1"),
+        (AssistantMessage(usage=LlmUsage(1.5)), "input_tokens: expected a whole number, not 1.5"),
+        (AssistantMessage(raw_stop_reason=7), "assistant.raw_stop_reason: expected text, not 7"),
+        (AssistantMessage((ToolCall(7, "x"),)), "toolCall.id: expected text, not 7"),
+        (CompactionSummaryMessage("x", "7"), "tokens_before: expected a whole number, not '7'"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(value, says):
+    """A field that holds what it can't hold is named by both writers, and no line comes of it."""
+    for write in (to_json, dumps):
+        with pytest.raises(InvalidJson) as caught:
+            write(value)
+        assert says in str(caught.value)
+
+
 def test_a_bottomless_payload_is_named():
     """A payload nested deeper than JSON writers go is an error that says so, on both ways."""
     deep = details = {}

@@ -184,8 +184,8 @@ class Log:
                 line = encode_message(number, parent, now, body.message)
             else:
                 entry = Entry(number, None if body.is_side else parent, now, body)
-                tree.check(entry)
                 line = encode(entry)
+                tree.check(entry)
         except InvalidJson as error:
             raise SessionError(f"{store.path or 'the session'}: {error}") from error
         self._unsure = True  # an interrupt may come between any two of the following steps
