@@ -25,7 +25,7 @@ from yiemagent.sessions.bodies import (
 from yiemagent.sessions.conversation import context_of
 from yiemagent.sessions.entries import Entry, Header, encode_header
 from yiemagent.sessions.log import grow
-from yiemagent.sessions.places import checked_fsync, file_of, store_of
+from yiemagent.sessions.places import begun, checked_fsync, file_of, store_of
 from yiemagent.sessions.store import Fsync, MemoryStore
 from yiemagent.sessions.tree import Tree
 
@@ -66,18 +66,7 @@ class Session(AgentSide):
             SessionError: the file exists, or can't be made.
         """
         header = Header(os.urandom(16).hex(), clock(), name)
-        return cls._begun(file_of(pathlib.Path(place), header, store), header, fsync, clock)
-
-    @classmethod
-    def _begun(
-        cls, path: pathlib.Path, header: Header, fsync: Fsync, clock: Callable[[], datetime]
-    ) -> Self:
-        """Begin a session in a file.
-
-        Raises:
-            SessionError: the file exists, or can't be made.
-        """
-        made = store_of(path).create(path, encode_header(header), fsync=checked_fsync(fsync))
+        made = begun(file_of(pathlib.Path(place), header, store), header, fsync)
         return cls(made, batch=fsync == "batch", clock=clock)
 
     @classmethod
@@ -104,7 +93,8 @@ class Session(AgentSide):
         """
         file = pathlib.Path(path)
         if create and not read_only and not file.exists():
-            return cls._begun(file, Header(os.urandom(16).hex(), clock()), fsync, clock)
+            made = begun(file, Header(os.urandom(16).hex(), clock()), fsync)
+            return cls(made, batch=fsync == "batch", clock=clock)
         tree = Tree()
         opened = store_of(file).open(
             file,
@@ -290,10 +280,7 @@ class Session(AgentSide):
             header = Header(os.urandom(16).hex(), utc_now(), name or self.header.name, forked_from)
             lines = self._log.copy(leaf)
         path = file_of(pathlib.Path(place), header, "jsonl")
-        store = store_of(path).create(
-            path, encode_header(header), lines, fsync=checked_fsync(fsync)
-        )
-        return Session(store, batch=fsync == "batch")
+        return Session(begun(path, header, fsync, lines), batch=fsync == "batch")
 
     # -- the end --
 
