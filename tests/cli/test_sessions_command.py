@@ -32,6 +32,7 @@ from yiemagent.sessions import (
     Session,
     ToolCallStartedBody,
     WithdrawnBody,
+    history_of,
     take_up_paused,
     waiting_for_approval,
 )
@@ -71,6 +72,7 @@ def resumed(model, *words):
     asked = []
     parts = SessionParts(
         open=Session.open,
+        history=history_of,
         suffixes=(".jsonl",),
         model=lambda options: asked.append(options.model) or model,
         waiting=waiting_for_approval,
@@ -99,6 +101,32 @@ def test_sessions_can_be_searched(kept, capsys):
     """Only those in which somebody says the words are listed, whatever their case."""
     assert "trip.jsonl" in shown(capsys, "list", kept.parent, "--search", "BEACH")
     assert shown(capsys, "list", kept.parent, "--search", "mountain") == ""
+
+
+def test_what_was_summarised_is_still_listed_found_and_shown(kept, capsys):
+    """A summary hides nothing from people: all that was said is there, and the summary behind it."""
+    with Session.open(kept) as session:
+        session.append(CompactionBody("They go.", 5))
+        session.add_message(UserMessage("When?"))
+
+    listed = shown(capsys, "list", kept.parent, "--search", "BEACH")
+    assert "5 messages" in listed
+    assert listed.endswith("Where to?\n")
+    assert shown(capsys, "list", kept.parent, "--search", "they go") != ""
+    markdown = shown(capsys, "show", kept)
+    assert markdown.index("a beach") < markdown.index("## Summary") < markdown.index("When?")
+    written = json.loads(shown(capsys, "export", kept, "--format", "json"))["messages"]
+    roles = ["user", "assistant", "toolResult", "assistant", "compactionSummary", "user"]
+    assert [message["role"] for message in written] == roles
+
+
+def test_other_branches_are_searched(kept, capsys):
+    """So is what waits for its run."""
+    with Session.open(kept) as session:
+        session.branch(1)
+        session.append(QueuedBody("input", UserMessage("And in winter?")))
+    for words in ("a beach", "winter"):
+        assert "1 messages" in shown(capsys, "list", kept.parent, "--search", words)
 
 
 def test_what_is_damaged_is_a_warning_in_the_list(kept, capsys):
@@ -257,6 +285,10 @@ def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys, monkeypatch):
         (
             ToolResultMessage("a", "work", "```\n", is_error=True),
             "## Result of work, an error\n\n````\n```\n\n````\n",
+        ),
+        (
+            AssistantMessage((ToolCall("a", "go", {"to": "Tromsø"}),)),
+            '## Assistant\n\nCalls `go`:\n\n```json\n{\n  "to": "Tromsø"\n}\n```\n',
         ),
         (BashExecutionMessage("ls", exclude_from_context=True), "## bashExecution\n"),
         (

@@ -31,6 +31,7 @@ class SessionParts:
 
     Args:
         open: opens a file, as `Session.open` does.
+        history: gives all messages of a path of entries.
         suffixes: the endings that files of sessions have.
         model: gives whom to ask, for the options with a model in them.
         waiting: gives the calls of a session that wait for approval.
@@ -38,6 +39,7 @@ class SessionParts:
     """
 
     open: Callable[..., Any]
+    history: Callable[[Sequence[Any]], Sequence[Any]]
     suffixes: Iterable[str]
     model: Callable[[argparse.Namespace], StreamFn | str]
     waiting: Callable[[Any], Sequence[ToolCall]]
@@ -123,12 +125,12 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
             case "show" if options.entries:
                 terminal.rows(_rows(session.entries(), session.labels, session.leaf_id))
             case "show":
-                terminal.say(as_markdown(_messages(session, options)))
+                terminal.say(as_markdown(_messages(parts, session, options.at)))
             case "export" if options.format == "json":
-                terminal.say(_as_json(session, _messages(session, options)))
+                terminal.say(_as_json(session, _messages(parts, session, options.at)))
             case "export":
                 title = session.header.name or f"Session {session.id[:8]}"
-                terminal.say(f"# {title}\n\n{as_markdown(_messages(session, options))}")
+                terminal.say(f"# {title}\n\n{as_markdown(_messages(parts, session, options.at))}")
             case _:
                 place = options.to or options.file.parent
                 with session.fork(place, at=options.at) as fork:
@@ -136,11 +138,9 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
     return 0
 
 
-def _messages(session: Any, options: argparse.Namespace) -> Sequence[Any]:
-    messages: Sequence[Any] = (
-        session.messages if options.at is None else session.messages_at(options.at)
-    )
-    return messages
+def _messages(parts: SessionParts, session: Any, at: int | None = None) -> Sequence[Any]:
+    """Give all that was said up to an entry, also what the model sees only the summary of."""
+    return parts.history(session.path_to(session.leaf_id if at is None else at))
 
 
 def _as_json(session: Any, messages: Sequence[Any]) -> str:
@@ -162,9 +162,9 @@ def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) 
     for path in sorted(files):
         try:
             with parts.open(path, read_only=True) as session:
-                messages = session.messages
-                if _says(messages, options.search):
-                    found.append((session.header.time, _row(path, session, messages)))
+                if options.search is None or _says(session, options.search):
+                    row = _row(path, session, _messages(parts, session))
+                    found.append((session.header.time, row))
         except SessionError as error:
             terminal.note(f"warning: {error}", "yellow")
     if found:
@@ -172,19 +172,24 @@ def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) 
     return 0
 
 
-def _says(messages: Sequence[Any], wanted: str | None) -> bool:
-    if wanted is None:
-        return True
-    return any(wanted.casefold() in getattr(m, "text", "").casefold() for m in messages)
+def _says(session: Any, wanted: str) -> bool:
+    """Whether somebody says this on any branch, or in what waits or stands for what was said."""
+    for entry in session.entries():
+        message = getattr(entry.body, "message", None)
+        text: str = getattr(message, "text", "") or getattr(entry.body, "summary", "")
+        if wanted.casefold() in text.casefold():
+            return True
+    return False
 
 
 def _row(path: Path, session: Any, messages: Sequence[Any]) -> tuple[str, ...]:
     first = next((message.text for message in messages if message.role == "user"), "")
+    count = sum(message.role != "compactionSummary" for message in messages)
     state = "interrupted" if session.interrupted else "waiting" if session.waiting else ""
     return (
         str(path),
         f"{session.header.time:%Y-%m-%d %H:%M}",
-        f"{len(messages)} messages",
+        f"{count} messages",
         state,
         one_line(session.header.name or first, limit=60),
     )
