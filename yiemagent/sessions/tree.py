@@ -24,6 +24,7 @@ from yiemagent.sessions.entries import Entry
 
 __all__ = ["Tree"]
 
+_MOST = 2**63 - 2  # the greatest id that an array holds, and one that may follow it
 _ROOT, _SIDE = -1, -2  # in place of a parent's position
 _MESSAGES = frozenset(
     {"message", "delivered", "branch_summary"}
@@ -91,6 +92,8 @@ class Tree:
             raise InvalidJson(
                 f"id: {entry_id} does not count up; {self.next_id} is the least it may be"
             )
+        if entry_id > _MOST:
+            raise InvalidJson(f"id: {entry_id} is more than {_MOST}")
         number = self._kind_numbers.get(kind)
         if number is None:
             number = self._kind_numbers[kind] = len(self._kind_names)
