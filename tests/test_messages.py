@@ -83,6 +83,23 @@ def test_what_a_block_can_not_hold_is_refused(made, wrong):
         made()
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage("hi"),
+        AssistantMessage("hi"),
+        ToolResultMessage("a", "b", "hi"),
+        BashExecutionMessage("echo hi", "hi"),
+        CompactionSummaryMessage("hi"),
+        BranchSummaryMessage("hi"),
+        CustomMessage("note", "hi"),
+    ],
+)
+def test_every_message_has_a_text(message):
+    """Whoever prints a conversation need not ask what kind each message is."""
+    assert message.text == "hi"
+
+
 def test_an_answer_ends_for_a_reason_that_is_known():
     """A provider's own word for it is no stop reason."""
     with pytest.raises(ValueError, match=r"stop_reason must be one of 'stop', .* not 'tool_calls'"):

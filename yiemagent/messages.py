@@ -394,6 +394,11 @@ class BashExecutionMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "bashExecution"
 
+    @property
+    def text(self) -> str:
+        """What the command printed."""
+        return self.output
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that tells of the command; None where it is excluded from the context."""
         if self.exclude_from_context:
@@ -420,6 +425,11 @@ class CompactionSummaryMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "compactionSummary"
 
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
         lead = "The conversation before this point was shortened to this summary:"
@@ -434,6 +444,11 @@ class BranchSummaryMessage(Record):
     from_id: str = ""
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "branchSummary"
+
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
 
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
@@ -459,6 +474,11 @@ class CustomMessage(Record):
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "custom"
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return content_text(self.content)
 
     def to_llm(self) -> LlmMessage | None:
         """A user message with the same content; None where there is none."""
