@@ -121,6 +121,8 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
     with _opened(parts, options.file, read_only=True) as session:
         for warning in session.warnings:
             terminal.note(f"warning: {warning}", "yellow")
+        if options.action in {"show", "export"} and session.interrupted and options.at is None:
+            terminal.note("note: the last run is not over: it still goes on, or was interrupted")
         match options.action:
             case "show" if options.entries:
                 terminal.rows(_rows(session.entries(), session.labels, session.leaf_id))
@@ -163,7 +165,7 @@ def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) 
         try:
             with parts.open(path, read_only=True) as session:
                 if options.search is None or _says(session, options.search):
-                    row = _row(path, session, _messages(parts, session))
+                    row = _row(path, session, _messages(parts, session), _state(parts, session))
                     found.append((session.header.time, row))
         except SessionError as error:
             terminal.note(f"warning: {error}", "yellow")
@@ -182,10 +184,18 @@ def _says(session: Any, wanted: str) -> bool:
     return False
 
 
-def _row(path: Path, session: Any, messages: Sequence[Any]) -> tuple[str, ...]:
+def _state(parts: SessionParts, session: Any) -> str:
+    """Say what a session is left with; whether somebody is still at work on it can't be told from its file."""
+    if session.interrupted:
+        return "unfinished"
+    if session.waiting:
+        return "waiting"
+    return "approval" if parts.waiting(session) else ""
+
+
+def _row(path: Path, session: Any, messages: Sequence[Any], state: str) -> tuple[str, ...]:
     first = next((message.text for message in messages if message.role == "user"), "")
     count = sum(message.role != "compactionSummary" for message in messages)
-    state = "interrupted" if session.interrupted else "waiting" if session.waiting else ""
     return (
         str(path),
         f"{session.header.time:%Y-%m-%d %H:%M}",
