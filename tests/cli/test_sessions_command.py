@@ -278,6 +278,12 @@ def test_a_message_that_would_have_joined_is_gone_on_with(kept):
         assert session.model == "y:new"
 
 
+def test_a_question_may_stand_behind_options(kept):
+    """Words and options of the command come in any order."""
+    model = ScriptedModel(["Home."])
+    assert resumed(model, "--model", "x:y", kept, "--system", "Be brief.", "And?")[1] == "Home.\n"
+
+
 def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys, monkeypatch):
     """`ask --session` begins a session, and goes on with it the next time; the model is the session's then."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
