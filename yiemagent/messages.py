@@ -68,11 +68,12 @@ class LlmUsage(Record):
         cost: price of all of it in US dollars, or None where prices are unknown.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
+    # Some providers count in floats, which no session would take.
+    input_tokens: int = attrs.field(default=0, converter=int)
+    output_tokens: int = attrs.field(default=0, converter=int)
+    cache_read_tokens: int = attrs.field(default=0, converter=int)
+    cache_write_tokens: int = attrs.field(default=0, converter=int)
+    reasoning_tokens: int = attrs.field(default=0, converter=int)
     cost: float | None = None
 
     @property
