@@ -308,6 +308,15 @@ def test_what_is_not_there_can_not_be_opened(kind, tmp_path):
 
 
 @both
+def test_a_pipe_is_no_session_and_is_not_waited_for(kind, tmp_path):
+    """A folder may hold anything under a session's name; what is no file is refused at once."""
+    os.mkfifo(tmp_path / kind.name)
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(SessionError, match=f"{kind.name} can't be opened"):
+            kind.open(tmp_path, **options)
+
+
+@both
 @pytest.mark.parametrize("content", ["", "hello\n", "hello", '{"id":1}\n', "SQLite format 3\0"])
 def test_what_is_no_session_is_refused_and_left_alone(kind, content, tmp_path):
     """Any other file is an error, and stays as it was."""
