@@ -155,7 +155,7 @@ def test_other_branches_are_searched(kept, capsys):
         session.branch(1)
         session.append(QueuedBody("input", UserMessage("And in winter?")))
     for words in ("a beach", "winter"):
-        assert "1 messages" in shown(capsys, "list", kept.parent, "--search", words)
+        assert "1 message  " in shown(capsys, "list", kept.parent, "--search", words)
 
 
 def test_what_is_damaged_is_a_warning_in_the_list(kept, capsys):

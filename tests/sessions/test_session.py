@@ -108,6 +108,19 @@ def test_a_session_is_begun_in_the_file_that_was_named(name, tmp_path):
     assert (tmp_path / name).is_file()
 
 
+@files
+def test_a_session_may_be_begun_through_a_link(name, tmp_path):
+    """A link to where no file is yet is where the session will be; one to a file is that file."""
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere" / name)
+    for count in range(2):
+        with Session.open(tmp_path / name, create=True) as session:
+            assert len(session.messages) == count
+            session.add_message(HI)
+    assert (tmp_path / "elsewhere" / name).is_file()
+    with pytest.raises(SessionError, match="exists already"):
+        Session.create(tmp_path / name)
+
+
 def test_a_session_that_is_only_looked_at_is_not_begun(tmp_path):
     """With `read_only=True` nothing is made, whatever else is asked for."""
     with pytest.raises(SessionError, match="can't be opened"):

@@ -199,7 +199,7 @@ def _row(path: Path, session: Any, messages: Sequence[Any], state: str) -> tuple
     return (
         str(path),
         f"{session.header.time:%Y-%m-%d %H:%M}",
-        f"{count} messages",
+        f"{count} message" if count == 1 else f"{count} messages",
         state,
         one_line(session.header.name or first, limit=60),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -40,11 +41,13 @@ def store_of(path: pathlib.Path) -> Any:
 
 
 def begun(path: pathlib.Path, header: Header, fsync: Fsync, lines: Iterable[str] = ()) -> Any:
-    """Begin a session in a file, and give its store.
+    """Begin a session in a file, and give its store; where the path is a link to nothing yet, at its end.
 
     Raises:
         SessionError: there is a file of this name already, or none can be made.
     """
+    if path.is_symlink() and not path.exists():
+        path = pathlib.Path(os.path.realpath(path))
     return store_of(path).create(path, encode_header(header), lines, fsync=checked_fsync(fsync))
 
 

@@ -195,7 +195,12 @@ class Session(AgentSide):
             return self._log.write(MessageBody(message))
 
     def add_custom(self, custom_type: str, data: Any = None) -> int:
-        """Write what an application wants to keep at the leaf, and give its entry's id; no model sees it."""
+        """Write what an application wants to keep at the leaf, and give its entry's id; no model sees it.
+
+        Args:
+            custom_type: the application's name for it.
+            data: JSON values; what JSON lacks (NaN) becomes null, what is no JSON value its text.
+        """
         with self._held():  # it changes no conversation, so it may come while an agent works
             return self._log.write(CustomBody(custom_type, data))
 
