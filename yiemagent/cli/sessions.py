@@ -197,7 +197,7 @@ def _row(path: Path, session: Any, messages: Sequence[Any], state: str) -> tuple
     first = next((message.text for message in messages if message.role == "user"), "")
     count = sum(message.role != "compactionSummary" for message in messages)
     return (
-        str(path),
+        one_line(str(path)),
         f"{session.header.time:%Y-%m-%d %H:%M}",
         f"{count} message" if count == 1 else f"{count} messages",
         state,
@@ -211,7 +211,7 @@ def _rows(
     """Give a row for each entry: its id and that of the one before it, what it says, its label."""
     rows: list[tuple[str, ...]] = []
     for entry in entries:
-        label = f"[{labels[entry.id]}]" if entry.id in labels else ""
+        label = f"[{one_line(labels[entry.id], limit=40)}]" if entry.id in labels else ""
         mark = "*" if entry.id == leaf else ""
         parent = "" if entry.parent_id is None else str(entry.parent_id)
         rows.append((f"{entry.id}{mark}", parent, entry.type, label, summary_line(entry.body)))
