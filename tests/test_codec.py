@@ -195,6 +195,13 @@ def test_large_integers_keep_their_digits():
     assert again.tool_calls[0].arguments == {"id": 2512292042121000001}
 
 
+def test_an_integer_without_end_is_its_text():
+    """A number with more digits than Python reads is kept as its hexadecimal digits."""
+    result = ToolResultMessage("c", "t", details={"n": 10**5000, "m": -(10**5000), "k": 10**4000})
+    for again in (from_json(to_json(result)), loads(dumps(result))):
+        assert again.details == {"n": hex(10**5000), "m": hex(-(10**5000)), "k": 10**4000}
+
+
 @pytest.mark.parametrize("number", [0, 0.0, False, None, [], {}, ""])
 def test_details_keep_their_type(number):
     """Details that look like a default come back as what they were, not as the default."""

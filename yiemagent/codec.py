@@ -286,8 +286,10 @@ def _read(kind: Any, data: Any, path: str) -> Any:
 
 def json_payload(value: Any) -> Any:
     """Give a payload as JSON values: what JSON lacks becomes null, what is no JSON value its text."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool)):
         return value
+    if isinstance(value, int):  # Python neither writes nor reads more than 4300 digits
+        return value if value.bit_length() < 14_000 else hex(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -426,16 +428,14 @@ def _read_error(value: Any, path: str) -> Exception | None:
 _BLOCKS = _many(_tagged("type"))
 _CONTENT = _many(_tagged("type", messages.TextContent, messages.ImageContent))
 _TEXT = _scalar("text", str)
-_COUNT = _scalar("a whole number", int)
-_NUMBER = _scalar("a number", int, float)
 
 # How a field of each type is written and read, by the type as its class spells it.
 _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "str": _TEXT,
     "str | None": _scalar("text", str, optional=True),
-    "int": _COUNT,
+    "int": _scalar("a whole number", int),
     "int | None": _scalar("a whole number", int, optional=True),
-    "float": _NUMBER,
+    "float": _scalar("a number", int, float),
     "float | None": _scalar("a number", int, float, optional=True),
     "bool": _scalar("true or false", bool),
     "StopReason": _one_of(*get_args(StopReason)),
