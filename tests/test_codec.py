@@ -236,6 +236,17 @@ def test_what_is_no_json_value_is_its_text():
     }
 
 
+def test_what_has_no_text_is_named():
+    """An object that can't be printed any more is written as what it is."""
+
+    class Row:
+        def __str__(self):
+            raise RuntimeError("the database is closed")
+
+    result = ToolResultMessage("c", "t", details={"row": Row()})
+    assert from_json(to_json(result)).details == loads(dumps(result)).details == {"row": "<Row>"}
+
+
 def test_lone_surrogates_survive():
     """Text that can't be encoded is written with escapes and comes back as it was."""
     message = UserMessage("a\ud83d b", NOON)

@@ -24,7 +24,7 @@ import attrs
 from yiemagent import errors, events, messages
 from yiemagent.errors import InvalidJson, LlmError, YiemAgentError
 from yiemagent.messages import LlmUsage, StopReason
-from yiemagent.payload import FrozenDict, compact_json, freeze_json
+from yiemagent.payload import FrozenDict, compact_json, freeze_json, text_of
 from yiemagent.streaming import PartialMessage, StreamEvent
 from yiemagent.tool import AgentToolResult
 from yiemagent.transcript import Transcript
@@ -298,7 +298,7 @@ def json_payload(value: Any) -> Any:
         return [json_payload(item) for item in value]
     if isinstance(value, AgentToolResult):
         return {_RESULT: _write(value)}
-    return str(value)
+    return text_of(value)
 
 
 _RESULT = "$tool_result"  # a tool result that a tool gave as its progress

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-__all__ = ["FrozenDict", "FrozenList", "compact_json", "freeze_json", "thaw_json"]
+__all__ = ["FrozenDict", "FrozenList", "compact_json", "freeze_json", "text_of", "thaw_json"]
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> Any:
@@ -98,6 +98,14 @@ def thaw_json(value: Any) -> Any:
     if isinstance(value, list):
         return [thaw_json(item) for item in value]
     return value
+
+
+def text_of(value: Any) -> str:
+    """Give the text of what is no JSON value; where that fails, what it is."""
+    try:
+        return str(value)
+    except Exception:  # whoever made it: it may need a connection that is closed by now
+        return f"<{type(value).__name__}>"
 
 
 def _compact_writer() -> Callable[[Any], str]:
