@@ -158,6 +158,34 @@ def test_there_is_one_writer_by_whatever_name(kind, tmp_path):
 
 
 @both
+def test_a_reader_leaves_nothing_behind(kind, tmp_path):
+    """Once the last reader of a session that nobody writes is done, its file stands alone, as before."""
+    kind.filled(tmp_path, LINES)
+    first, second = (kind.open(tmp_path, read_only=True) for _ in range(2))
+    first.close()
+    assert list(second.lines()) == LINES
+    second.close()
+
+    assert [path.name for path in tmp_path.iterdir()] == [kind.name]
+
+
+def test_a_reader_leaves_the_log_of_a_killed_writer_as_it_is(tmp_path):
+    """It belongs to whoever goes on with the session."""
+    SQLITE.create(tmp_path).close()
+    with child(SQLITE, tmp_path) as process:
+        process.kill()
+    log = tmp_path / f"{SQLITE.name}-wal"
+    before = log.read_bytes()
+    assert before
+
+    reader = SQLITE.open(tmp_path, read_only=True)
+    assert len(list(reader.lines())) == 1
+    reader.close()
+
+    assert log.read_bytes() == before
+
+
+@both
 def test_a_session_is_for_its_owners_eyes(kind, tmp_path):
     """Nobody else may read a conversation, whatever the mode of new files is."""
     before = os.umask(0o022)

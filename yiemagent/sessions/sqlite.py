@@ -70,7 +70,7 @@ class SqliteStore:
             0,
         )  # how many lines there are behind the header, and the last sum; replaced whole
         self._unsure = False  # whether there may be more in the database than was noted
-        self._close = weakref.finalize(self, _close, connection, lock)
+        self._close = weakref.finalize(self, _close, connection, lock, path)
         if lock is not None:
             disown_in_children(self)
 
@@ -124,7 +124,7 @@ class SqliteStore:
         with _translated(path, "opened"):
             lock = None if read_only else _locked(path)
             try:
-                left_out = check_log(path)
+                left_out = check_log(_real(path))
                 connection = _reading(path) if read_only else _writing(path, fsync)
                 store = cls(path, connection, lock)
             except BaseException:  # whatever it is, nobody gets the store: the lock must go
@@ -292,9 +292,13 @@ def _locked(path: pathlib.Path) -> LockFile:
     return lock
 
 
+def _real(path: pathlib.Path) -> pathlib.Path:
+    """Give the database itself, where its path is a link and so one of many names."""
+    return pathlib.Path(os.path.realpath(path))
+
+
 def _beside(path: pathlib.Path, ending: str) -> pathlib.Path:
-    """Give a file beside a database: beside the database itself, where its path is a link and so one of many names."""
-    real = pathlib.Path(os.path.realpath(path))
+    real = _real(path)
     return real.with_name(f"{real.name}{ending}")
 
 
@@ -337,12 +341,26 @@ def _tried(address: str) -> sqlite3.Connection:
     return connection
 
 
-def _close(connection: sqlite3.Connection, lock: LockFile | None) -> None:
+def _close(connection: sqlite3.Connection, lock: LockFile | None, path: pathlib.Path) -> None:
     try:
         connection.close()
     finally:
         if lock is not None:
             lock.release()
+        else:
+            _tidy(path)
+
+
+def _tidy(path: pathlib.Path) -> None:
+    """Take away the empty files that SQLite makes beside a database for a reader, who may not take them away itself.
+
+    Whoever may write does so when it is the last to close, and SQLite's own locks tell whether it is. A log that is
+    not empty is left to the next writer.
+    """
+    log = _beside(path, "-wal")
+    with contextlib.suppress(OSError, sqlite3.Error):  # they harm nobody
+        if log.stat().st_size == 0:
+            _tried(f"{path.absolute().as_uri()}?mode=rw").close()
 
 
 @contextlib.contextmanager
