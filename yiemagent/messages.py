@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 import attrs
 
@@ -38,6 +38,7 @@ __all__ = [
     "content_blocks",
     "content_text",
     "model_id",
+    "shown_blocks",
     "utc_now",
 ]
 
@@ -67,11 +68,12 @@ class LlmUsage(Record):
         cost: price of all of it in US dollars, or None where prices are unknown.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
+    # Some providers count in floats, which no session would take.
+    input_tokens: int = attrs.field(default=0, converter=int)
+    output_tokens: int = attrs.field(default=0, converter=int)
+    cache_read_tokens: int = attrs.field(default=0, converter=int)
+    cache_write_tokens: int = attrs.field(default=0, converter=int)
+    reasoning_tokens: int = attrs.field(default=0, converter=int)
     cost: float | None = None
 
     @property
@@ -131,11 +133,18 @@ def model_id(model: LlmModel | str | None) -> str:
 # --- content blocks ------------------------------------------------------------------------------------------------
 
 
+def _is_text(held: Any, field: Any, value: Any) -> None:
+    """Refuse what is no text where it is made: what a session could not keep ends no run then."""
+    if not isinstance(value, str):
+        kind = type(held).__name__
+        raise TypeError(f"{kind}.{field.name} must be text, not {type(value).__name__}")
+
+
 @attrs.frozen(eq=False, repr=False)
 class TextContent(Record):
     """Plain text; `signature` is the provider's opaque mark, sent back to the same model."""
 
-    text: str
+    text: str = attrs.field(validator=_is_text)
     signature: str | None = None
     type: ClassVar[str] = "text"
 
@@ -144,8 +153,10 @@ class TextContent(Record):
 class ImageContent(Record):
     """An image: `data` is base64 text, `mime_type` for example "image/png"."""
 
-    data: str = attrs.field(repr=lambda data: f"<{len(data)} base64 characters>")
-    mime_type: str
+    data: str = attrs.field(
+        validator=_is_text, repr=lambda data: f"<{len(data)} base64 characters>"
+    )
+    mime_type: str = attrs.field(validator=_is_text)
     type: ClassVar[str] = "image"
 
 
@@ -153,7 +164,7 @@ class ImageContent(Record):
 class ThinkingContent(Record):
     """What the model thought; `signature` is the provider's opaque mark, `redacted` says the text is withheld."""
 
-    thinking: str
+    thinking: str = attrs.field(validator=_is_text)
     signature: str | None = None
     redacted: bool = False
     type: ClassVar[str] = "thinking"
@@ -182,7 +193,7 @@ class ToolCall(Record):
     """
 
     id: str
-    name: str
+    name: str = attrs.field(validator=_is_text)
     arguments: FrozenDict | str = attrs.field(factory=FrozenDict, converter=_freeze_arguments)
     partial_json: str | None = None
     signature: str | None = None
@@ -219,6 +230,23 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
 
 _BLOCKS = (TextContent, ImageContent, ThinkingContent, ToolCall)
 _KINDS = frozenset(_BLOCKS)
+_SHOWN = (TextContent, ImageContent)
+
+
+def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
+    """Give content as a tuple of text and images: what is shown to a model, by a person or a tool.
+
+    Raises:
+        TypeError: where it holds anything else, such as the thinking or the tool calls of an answer.
+    """
+    blocks = content_blocks(content)
+    for block in blocks:
+        if not isinstance(block, _SHOWN):
+            kind = type(block).__name__
+            raise TypeError(
+                f"content holds {kind}, which only a model's answer may hold; give text or images"
+            )
+    return blocks
 
 
 def content_text(blocks: Iterable[Any]) -> str:
@@ -233,7 +261,7 @@ def content_text(blocks: Iterable[Any]) -> str:
 class UserMessage(Record):
     """What a person said: text and images."""
 
-    content: tuple[MessageContent, ...] = attrs.field(converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(converter=shown_blocks)
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "user"
 
@@ -245,6 +273,15 @@ class UserMessage(Record):
     def to_llm(self) -> LlmMessage | None:
         """The message that a model is sent for this one: itself."""
         return self
+
+
+def _is_stop_reason(_held: Any, _field: Any, value: Any) -> None:
+    if value not in _STOP_REASONS:
+        known = ", ".join(repr(reason) for reason in get_args(StopReason))
+        raise ValueError(f"AssistantMessage.stop_reason must be one of {known}, not {value!r}")
+
+
+_STOP_REASONS = frozenset(get_args(StopReason))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -263,11 +300,11 @@ class AssistantMessage(Record):
     """
 
     content: tuple[AssistantContent, ...] = attrs.field(default=(), converter=content_blocks)
-    api: str = ""
-    provider: str = ""
-    model: str = ""
+    api: str = attrs.field(default="", validator=_is_text)
+    provider: str = attrs.field(default="", validator=_is_text)
+    model: str = attrs.field(default="", validator=_is_text)
     usage: LlmUsage | None = None
-    stop_reason: StopReason = "stop"
+    stop_reason: StopReason = attrs.field(default="stop", validator=_is_stop_reason)
     raw_stop_reason: str | None = None
     error_message: str | None = None
     response_id: str | None = None
@@ -317,7 +354,7 @@ class ToolResultMessage(Record):
 
     tool_call_id: str
     tool_name: str
-    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     usage: LlmUsage | None = None
     added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=_string_tuple)
@@ -358,6 +395,11 @@ class BashExecutionMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "bashExecution"
 
+    @property
+    def text(self) -> str:
+        """What the command printed."""
+        return self.output
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that tells of the command; None where it is excluded from the context."""
         if self.exclude_from_context:
@@ -384,6 +426,11 @@ class CompactionSummaryMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "compactionSummary"
 
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
         lead = "The conversation before this point was shortened to this summary:"
@@ -398,6 +445,11 @@ class BranchSummaryMessage(Record):
     from_id: str = ""
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "branchSummary"
+
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
 
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
@@ -418,11 +470,16 @@ class CustomMessage(Record):
     """
 
     custom_type: str
-    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     display: bool = True
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "custom"
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return content_text(self.content)
 
     def to_llm(self) -> LlmMessage | None:
         """A user message with the same content; None where there is none."""
