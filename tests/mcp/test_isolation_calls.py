@@ -296,6 +296,15 @@ def test_large_arguments_and_results_cross(shared):
     assert len(result.text) == 3_000_001
 
 
+def test_a_result_that_is_too_large_is_an_error(tmp_path):
+    """More than 64 MB in one message is refused in words, and the next call works."""
+    with isolated(tmp_path) as store:
+        with pytest.raises(ToolError, match=r"run: .* a line is longer than 67108864 bytes"):
+            does(store, "result = 'x' * 70_000_000")
+
+        assert pid_of(store) > 0
+
+
 def test_arguments_that_json_lacks_are_an_error(tmp_path):
     """A direct call with a set is refused in words, and the next call works."""
     with isolated(tmp_path) as store:
