@@ -14,6 +14,7 @@ import attrs
 
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
+from yiemagent.usage import LlmModel, LlmUsage, model_id, string_tuple
 
 __all__ = [
     "AgentMessage",
@@ -50,84 +51,6 @@ StopReason: TypeAlias = Literal[
 def utc_now() -> datetime:
     """The present moment, timezone-aware, in UTC."""
     return datetime.now(UTC)
-
-
-# --- usage and models ----------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(eq=False, repr=False)
-class LlmUsage(Record):
-    """What one model answer consumed; the five counts don't overlap, except that output holds reasoning.
-
-    Args:
-        input_tokens: input that was read afresh, neither from a cache nor into one.
-        output_tokens: output, reasoning included.
-        cache_read_tokens: input read from the provider's prompt cache.
-        cache_write_tokens: input written to the provider's prompt cache.
-        reasoning_tokens: the part of the output that is reasoning.
-        cost: price of all of it in US dollars, or None where prices are unknown.
-    """
-
-    # Some providers count in floats, which no session would take.
-    input_tokens: int = attrs.field(default=0, converter=int)
-    output_tokens: int = attrs.field(default=0, converter=int)
-    cache_read_tokens: int = attrs.field(default=0, converter=int)
-    cache_write_tokens: int = attrs.field(default=0, converter=int)
-    reasoning_tokens: int = attrs.field(default=0, converter=int)
-    cost: float | None = None
-
-    @property
-    def total_tokens(self) -> int:
-        """Every token of the request and its answer."""
-        return (
-            self.input_tokens
-            + self.output_tokens
-            + self.cache_read_tokens
-            + self.cache_write_tokens
-        )
-
-    def __add__(self, other: LlmUsage) -> LlmUsage:
-        known = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return LlmUsage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            sum(known) if known else None,
-        )
-
-
-def _string_tuple(names: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(names or ())
-
-
-@attrs.frozen(eq=False, repr=False)
-class LlmModel(Record):
-    """A model and what is known of it.
-
-    Args:
-        id: the provider's own name of the model.
-        provider: who serves it, for example "openai".
-        api: the wire API it is spoken to with, for example "openai-chat".
-        context_window: tokens that request and answer may have together, or None where unknown.
-        max_output_tokens: tokens that an answer may have, or None where unknown.
-        input_kinds: kinds of content it can read: "text", "image".
-        reasoning: whether it can think before it answers.
-    """
-
-    id: str
-    provider: str = ""
-    api: str = ""
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    input_kinds: tuple[str, ...] = attrs.field(default=("text", "image"), converter=_string_tuple)
-    reasoning: bool = False
-
-
-def model_id(model: LlmModel | str | None) -> str:
-    """The provider's own name of a model; empty where none is set."""
-    return model.id if isinstance(model, LlmModel) else model or ""
 
 
 # --- content blocks ------------------------------------------------------------------------------------------------
@@ -230,7 +153,7 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
 
 _BLOCKS = (TextContent, ImageContent, ThinkingContent, ToolCall)
 _KINDS = frozenset(_BLOCKS)
-_SHOWN = (TextContent, ImageContent)
+_SHOWN = frozenset({TextContent, ImageContent})
 
 
 def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
@@ -240,8 +163,10 @@ def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
         TypeError: where it holds anything else, such as the thinking or the tool calls of an answer.
     """
     blocks = content_blocks(content)
+    if _SHOWN.issuperset(map(type, blocks)):
+        return blocks
     for block in blocks:
-        if not isinstance(block, _SHOWN):
+        if not isinstance(block, (TextContent, ImageContent)):
             kind = type(block).__name__
             raise TypeError(
                 f"content holds {kind}, which only a model's answer may hold; give text or images"
@@ -275,7 +200,11 @@ class UserMessage(Record):
         return self
 
 
-def _is_stop_reason(_held: Any, _field: Any, value: Any) -> None:
+def _is_answer(held: Any, _field: Any, value: Any) -> None:
+    """Check the texts of an answer in one go, since every answer is made more than once."""
+    if not held.api.__class__ is held.provider.__class__ is held.model.__class__ is str:
+        for field in attrs.fields(AssistantMessage)[1:4]:
+            _is_text(held, field, getattr(held, field.name))
     if value not in _STOP_REASONS:
         known = ", ".join(repr(reason) for reason in get_args(StopReason))
         raise ValueError(f"AssistantMessage.stop_reason must be one of {known}, not {value!r}")
@@ -300,11 +229,11 @@ class AssistantMessage(Record):
     """
 
     content: tuple[AssistantContent, ...] = attrs.field(default=(), converter=content_blocks)
-    api: str = attrs.field(default="", validator=_is_text)
-    provider: str = attrs.field(default="", validator=_is_text)
-    model: str = attrs.field(default="", validator=_is_text)
+    api: str = ""
+    provider: str = ""
+    model: str = ""
     usage: LlmUsage | None = None
-    stop_reason: StopReason = attrs.field(default="stop", validator=_is_stop_reason)
+    stop_reason: StopReason = attrs.field(default="stop", validator=_is_answer)
     raw_stop_reason: str | None = None
     error_message: str | None = None
     response_id: str | None = None
@@ -357,7 +286,7 @@ class ToolResultMessage(Record):
     content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     usage: LlmUsage | None = None
-    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=_string_tuple)
+    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=string_tuple)
     is_error: bool = False
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "toolResult"
