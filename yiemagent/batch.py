@@ -99,13 +99,13 @@ def execute_tool_calls(
         begin: called with each call right before it begins; what it raises keeps the call from running, and is raised
             here.
     """
-    batch = _Batch(context, assistant_message, config, signal, emit, pool, begin)
+    batch = _Batch(context, assistant_message, config, signal, emit, begin)
     batch.prepare()
     for group in batch.groups():
         if len(group) == 1:
             yield from batch.run_one(group[0])
         else:
-            batch.run(group)
+            _SideBySide(batch, pool).run(group)
     terminate = should_terminate(batch.outcomes.values())
     return ToolCallBatch(tuple(batch.messages), terminate, batch.is_paused)
 
@@ -140,22 +140,18 @@ class _Running:
 
 @attrs.define(eq=False, repr=False)
 class _Batch:
-    """One batch under way; owned by the run's thread, except `settled`, which workers write to."""
+    """One batch under way; owned by the run's thread."""
 
     context: AgentContext
     assistant_message: AssistantMessage
     config: AgentLoopConfig
     signal: AbortSignal
     emit: Emit
-    pool: DaemonPool
     begin: Callable[[ToolCall], None] | None
-    # (index, outcome) of a call that is done, or None: the run was aborted.
-    settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
     prepared: dict[int, PreparedToolCall] = attrs.field(factory=dict)
     outcomes: dict[int, FinalizedOutcome] = attrs.field(factory=dict)
     waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
     messages: list[ToolResultMessage] = attrs.field(factory=list)
-    running: dict[int, _Running] = attrs.field(factory=dict)
     is_paused: bool = False
 
     # -- preparing --
@@ -166,7 +162,7 @@ class _Batch:
         for index, call in enumerate(self.assistant_message.tool_calls):
             self.emit(ToolExecStartEvent(call.id, call.name, call.arguments))
             if self.signal.aborted:
-                self._settle_failed(index, call, ABORTED_TEXT)
+                self.settle_failed(index, call, ABORTED_TEXT)
                 continue
             prepared = prepare_tool_call(
                 self.context, self.assistant_message, call, self.config, self.signal
@@ -174,7 +170,7 @@ class _Batch:
             if isinstance(prepared, ImmediateOutcome) and prepared.is_paused:
                 paused[index] = FinalizedOutcome(call, prepared.result, prepared.is_error)
             elif isinstance(prepared, ImmediateOutcome):
-                self._settle(index, FinalizedOutcome(call, prepared.result, prepared.is_error))
+                self.settle(index, FinalizedOutcome(call, prepared.result, prepared.is_error))
             else:
                 self.prepared[index] = prepared
         if paused:
@@ -184,7 +180,7 @@ class _Batch:
         """Answer the calls that wait for approval, and with them those that could run."""
         if self.signal.aborted:  # the others are answered when they are to run
             for index, outcome in paused.items():
-                self._settle_failed(index, outcome.tool_call, ABORTED_TEXT)
+                self.settle_failed(index, outcome.tool_call, ABORTED_TEXT)
             return
         self.is_paused = True
         beside = AgentToolResult(BESIDE_TEXT, details=PAUSED_DETAILS)
@@ -192,7 +188,7 @@ class _Batch:
             paused[index] = FinalizedOutcome(prepared.tool_call, beside, is_error=True)
         self.prepared.clear()
         for index in sorted(paused):
-            self._settle(index, paused[index])
+            self.settle(index, paused[index])
 
     def groups(self) -> Iterator[list[int]]:
         """Give the calls that may run as groups: one after another, the calls of one group side by side."""
@@ -223,74 +219,28 @@ class _Batch:
         """Run a call that has nothing beside it, on the run's thread."""
         prepared = self.prepared[index]
         if self.signal.aborted_at is not None:
-            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+            self.settle_failed(index, prepared.tool_call, ABORTED_TEXT)
             return
-        call = self._begun(prepared)
+        call = self.begun(prepared)
         work = functools.partial(
-            contextvars.copy_context().run, self._finalized, prepared, call.signal
+            contextvars.copy_context().run, self.finalized, prepared, call.signal
         )
         outcome = yield OwnCall(work, call.ends_at)
         if outcome is None:
-            self._leave_behind(index, call, time.monotonic())
+            self.leave_behind(index, call, time.monotonic())
         else:
             call.signal.release()
-            self._settle(index, outcome)
+            self.settle(index, outcome)
 
-    def run(self, group: list[int]) -> None:
-        """Run the calls of one group side by side, on workers, as many at once as the rules allow."""
-        wake = self.signal.add_callback(lambda: self.settled.put(None))
-        try:
-            self._run_side_by_side(group)
-        except (
-            BaseException
-        ):  # what tells of the calls can't go on: nobody waits for those that still run
-            self._leave()
-            raise
-        finally:
-            wake()
-
-    def _run_side_by_side(self, group: list[int]) -> None:
-        waiting = deque(group)
-        while waiting or self.running:
-            while waiting and (self.signal.aborted or self._has_place()):
-                self._start(waiting.popleft())
-            if not self.running:
-                continue
-            self._take(self._remaining_s())
-            if self.running:
-                self._give_up(time.monotonic())
-
-    def _has_place(self) -> bool:
-        return len(self.running) < self.config.max_parallel_tools
-
-    def _begun(self, prepared: PreparedToolCall) -> _Running:
+    def begun(self, prepared: PreparedToolCall) -> _Running:
+        """Begin a call: its time counts from here."""
         if self.begin is not None:
             self.begin(prepared.tool_call)
         limit = prepared.tool.timeout_s
         ends_at = math.inf if limit is None else time.monotonic() + limit
         return _Running(prepared, AbortSignal(self.signal), ends_at)
 
-    def _start(self, index: int) -> None:
-        prepared = self.prepared[index]
-        if self.signal.aborted:
-            self._settle_failed(index, prepared.tool_call, ABORTED_TEXT)
-            return
-        call = self.running[index] = self._begun(prepared)
-        context = contextvars.copy_context()
-        try:
-            self.pool.start(context.run, self._work, index, prepared, call.signal)
-        except RuntimeError as error:  # the interpreter is shutting down, or no thread can be had
-            call.signal.release()
-            del self.running[index]
-            over = self.signal.aborted_at is not None
-            text = ABORTED_TEXT if over else f"The call was not run: {error}"
-            self._settle_failed(index, prepared.tool_call, text)
-
-    def _work(self, index: int, prepared: PreparedToolCall, signal: AbortSignal) -> None:
-        """Run one call; on a worker's thread."""
-        self.settled.put((index, self._finalized(prepared, signal)))
-
-    def _finalized(self, prepared: PreparedToolCall, signal: AbortSignal) -> FinalizedOutcome:
+    def finalized(self, prepared: PreparedToolCall, signal: AbortSignal) -> FinalizedOutcome:
         """Make a call and give its outcome; never raises."""
         executed = execute_prepared_tool_call(prepared, signal, self.emit)
         if isinstance(executed, ImmediateOutcome):
@@ -304,11 +254,104 @@ class _Batch:
             signal=signal,
         )
 
+    def grace_over(self, now: float) -> bool:
+        """Whether the run was aborted, and user code had its time to return."""
+        aborted_at = self.signal.aborted_at
+        return aborted_at is not None and now >= aborted_at + self.config.abort_grace_s
+
+    def leave_behind(self, index: int, call: _Running, now: float) -> None:
+        """Answer for a call whose time is up; its thread is left behind."""
+        tool = call.prepared.tool
+        over = self.grace_over(now) or tool.timeout_s is None
+        text = ABORTED_TEXT if over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+        call.signal.abort(text)
+        call.signal.release()
+        if tool.isolation == "thread":  # else it is ended with its process
+            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
+        self.settle_failed(index, call.prepared.tool_call, text)
+
+    # -- settling --
+
+    def settle_failed(self, index: int, call: ToolCall, text: str) -> None:
+        """Answer a call with an error."""
+        self.settle(index, FinalizedOutcome(call, create_error_tool_result(text), is_error=True))
+
+    def settle(self, index: int, outcome: FinalizedOutcome) -> None:
+        """Tell of a call's end at once, and of its message as soon as all before it are there."""
+        call = outcome.tool_call
+        message = create_tool_result_message(outcome)
+        self.outcomes[index] = outcome
+        self.waiting_messages[index] = message
+        self.emit(ToolExecEndEvent(call.id, call.name, outcome.result, outcome.is_error, message))
+        while len(self.messages) in self.waiting_messages:
+            ready = self.waiting_messages.pop(len(self.messages))
+            self.messages.append(ready)
+            self.emit(MessageStartEvent(ready))
+            self.emit(MessageEndEvent(ready))
+
+
+@attrs.define(eq=False, repr=False)
+class _SideBySide:
+    """The calls of one group on their workers; owned by the run's thread, except `settled`, which workers write to."""
+
+    batch: _Batch
+    pool: DaemonPool
+    # (index, outcome) of a call that is done, or None: the run was aborted.
+    settled: SimpleQueue[tuple[int, FinalizedOutcome] | None] = attrs.field(factory=SimpleQueue)
+    running: dict[int, _Running] = attrs.field(factory=dict)
+
+    def run(self, group: list[int]) -> None:
+        """Run the calls, as many at once as the rules allow."""
+        wake = self.batch.signal.add_callback(lambda: self.settled.put(None))
+        try:
+            self._run_all(group)
+        except (
+            BaseException
+        ):  # what tells of the calls can't go on: nobody waits for those that still run
+            self._leave()
+            raise
+        finally:
+            wake()
+
+    def _run_all(self, group: list[int]) -> None:
+        waiting = deque(group)
+        while waiting or self.running:
+            while waiting and (self.batch.signal.aborted or self._has_place()):
+                self._start(waiting.popleft())
+            if not self.running:
+                continue
+            self._take(self._remaining_s())
+            if self.running:
+                self._give_up(time.monotonic())
+
+    def _has_place(self) -> bool:
+        return len(self.running) < self.batch.config.max_parallel_tools
+
+    def _start(self, index: int) -> None:
+        prepared = self.batch.prepared[index]
+        if self.batch.signal.aborted:
+            self.batch.settle_failed(index, prepared.tool_call, ABORTED_TEXT)
+            return
+        call = self.running[index] = self.batch.begun(prepared)
+        context = contextvars.copy_context()
+        try:
+            self.pool.start(context.run, self._work, index, prepared, call.signal)
+        except RuntimeError as error:  # the interpreter is shutting down, or no thread can be had
+            call.signal.release()
+            del self.running[index]
+            over = self.batch.signal.aborted_at is not None
+            text = ABORTED_TEXT if over else f"The call was not run: {error}"
+            self.batch.settle_failed(index, prepared.tool_call, text)
+
+    def _work(self, index: int, prepared: PreparedToolCall, signal: AbortSignal) -> None:
+        """Run one call; on a worker's thread."""
+        self.settled.put((index, self.batch.finalized(prepared, signal)))
+
     def _remaining_s(self) -> float | None:
         """Seconds until the next time limit or the end of an abort's grace; None: there is none."""
         ends_at = min(call.ends_at for call in self.running.values())
-        if self.signal.aborted_at is not None:
-            ends_at = min(ends_at, self.signal.aborted_at + self.config.abort_grace_s)
+        if self.batch.signal.aborted_at is not None:
+            ends_at = min(ends_at, self.batch.signal.aborted_at + self.batch.config.abort_grace_s)
         if ends_at == math.inf:
             return None
         return min(max(0.0, ends_at - time.monotonic()), TIMEOUT_MAX)
@@ -326,51 +369,18 @@ class _Batch:
     def _took(self, settled: tuple[int, FinalizedOutcome] | None) -> None:
         if settled is not None and settled[0] in self.running:
             self.running.pop(settled[0]).signal.release()
-            self._settle(*settled)
+            self.batch.settle(*settled)
 
     def _give_up(self, now: float) -> None:
         """Answer for calls whose time is up."""
-        grace_over = self._grace_over(now)
+        grace_over = self.batch.grace_over(now)
         for index, call in list(self.running.items()):
             if grace_over or now >= call.ends_at:
                 del self.running[index]
-                self._leave_behind(index, call, now)
-
-    def _grace_over(self, now: float) -> bool:
-        aborted_at = self.signal.aborted_at
-        return aborted_at is not None and now >= aborted_at + self.config.abort_grace_s
-
-    def _leave_behind(self, index: int, call: _Running, now: float) -> None:
-        """Answer for a call whose time is up; its thread is left behind."""
-        tool = call.prepared.tool
-        over = self._grace_over(now) or tool.timeout_s is None
-        text = ABORTED_TEXT if over else f"{tool.name} timed out after {tool.timeout_s:g} s"
-        call.signal.abort(text)
-        call.signal.release()
-        if tool.isolation == "thread":  # else it is ended with its process
-            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
-        self._settle_failed(index, call.prepared.tool_call, text)
+                self.batch.leave_behind(index, call, now)
 
     def _leave(self) -> None:
         """Tell the calls that still run to end; nobody takes what they give."""
         for call in self.running.values():
             call.signal.abort("the run ended")
             call.signal.release()
-
-    # -- settling --
-
-    def _settle_failed(self, index: int, call: ToolCall, text: str) -> None:
-        self._settle(index, FinalizedOutcome(call, create_error_tool_result(text), is_error=True))
-
-    def _settle(self, index: int, outcome: FinalizedOutcome) -> None:
-        """Tell of a call's end at once, and of its message as soon as all before it are there."""
-        call = outcome.tool_call
-        message = create_tool_result_message(outcome)
-        self.outcomes[index] = outcome
-        self.waiting_messages[index] = message
-        self.emit(ToolExecEndEvent(call.id, call.name, outcome.result, outcome.is_error, message))
-        while len(self.messages) in self.waiting_messages:
-            ready = self.waiting_messages.pop(len(self.messages))
-            self.messages.append(ready)
-            self.emit(MessageStartEvent(ready))
-            self.emit(MessageEndEvent(ready))

@@ -134,10 +134,11 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
     Raises:
         TypeError: where it is neither a string, a block nor blocks.
     """
+    if content.__class__ is tuple and _are_all(content, _KINDS):
+        blocks: tuple[Any, ...] = content
+        return blocks
     if isinstance(content, str):
         return (TextContent(content),)
-    if isinstance(content, tuple) and _KINDS.issuperset(map(type, content)):
-        return content
     if isinstance(content, _BLOCKS):
         return (content,)
     if content is None:
@@ -149,6 +150,14 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
         if not isinstance(block, _BLOCKS):
             raise TypeError(f"content holds {block!r}, which is no content block")
     return blocks
+
+
+def _are_all(blocks: tuple[Any, ...], kinds: frozenset[type]) -> bool:
+    """Whether all blocks are of these kinds themselves; a loop, since there are few, and nearly all content is such."""
+    for block in blocks:  # noqa: SIM110 - a generator costs as much again
+        if block.__class__ not in kinds:
+            return False
+    return True
 
 
 _BLOCKS = (TextContent, ImageContent, ThinkingContent, ToolCall)
@@ -163,7 +172,7 @@ def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
         TypeError: where it holds anything else, such as the thinking or the tool calls of an answer.
     """
     blocks = content_blocks(content)
-    if _SHOWN.issuperset(map(type, blocks)):
+    if _are_all(blocks, _SHOWN):
         return blocks
     for block in blocks:
         if not isinstance(block, (TextContent, ImageContent)):
