@@ -43,6 +43,7 @@ FLOORS = {
     "schema": 1,
     "tool_literals": 1,
     "tool_refusals": 1,
+    "usage": 1,
     "abort": 2,
     "builtin_folder": 1,
     "coercion": 2,

@@ -195,6 +195,13 @@ def test_large_integers_keep_their_digits():
     assert again.tool_calls[0].arguments == {"id": 2512292042121000001}
 
 
+def test_an_integer_without_end_is_its_text():
+    """A number with more digits than Python reads is kept as its hexadecimal digits."""
+    result = ToolResultMessage("c", "t", details={"n": 10**5000, "m": -(10**5000), "k": 10**4000})
+    for again in (from_json(to_json(result)), loads(dumps(result))):
+        assert again.details == {"n": hex(10**5000), "m": hex(-(10**5000)), "k": 10**4000}
+
+
 @pytest.mark.parametrize("number", [0, 0.0, False, None, [], {}, ""])
 def test_details_keep_their_type(number):
     """Details that look like a default come back as what they were, not as the default."""
@@ -210,12 +217,12 @@ def test_what_json_lacks_is_null():
     assert from_json(to_json(result)).details == {"a": None, "b": [None]}
 
 
-def test_a_count_of_another_kind_is_written_as_it_is():
-    """A provider's whole float or boolean for a number of tokens is JSON, as `to_json` has it."""
+def test_a_count_of_another_kind_is_a_whole_number():
+    """A provider's whole float or boolean for a number of tokens is written so that it can be read again."""
     message = AssistantMessage("hi", usage=LlmUsage(10.0, True), timestamp=NOON)
 
-    assert json.loads(dumps(message)) == json.loads(json.dumps(to_json(message)))
-    assert '"input_tokens":10.0,"output_tokens":true' in dumps(message)
+    assert loads(dumps(message)) == from_json(to_json(message)) == message
+    assert '"input_tokens":10,"output_tokens":1' in dumps(message)
 
 
 def test_what_is_no_json_value_is_its_text():
@@ -227,6 +234,17 @@ def test_what_is_no_json_value_is_its_text():
         "set": [2],
         "tuple": [1, "b'x'"],
     }
+
+
+def test_what_has_no_text_is_named():
+    """An object that can't be printed any more is written as what it is."""
+
+    class Row:
+        def __str__(self):
+            raise RuntimeError("the database is closed")
+
+    result = ToolResultMessage("c", "t", details={"row": Row()})
+    assert from_json(to_json(result)).details == loads(dumps(result)).details == {"row": "<Row>"}
 
 
 def test_lone_surrogates_survive():
@@ -303,6 +321,28 @@ def test_only_messages_and_events_are_written(value):
     """Anything else is the caller's mistake."""
     with pytest.raises(TypeError):
         to_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (UserMessage("hi", timestamp=None), "user.timestamp: expected a time such as"),
+        (ToolResultMessage(None, "work"), "toolResult.tool_call_id: expected text, not nothing"),
+        (ToolResultMessage("a", 5), "toolResult.tool_name: expected text, not 5"),
+        (ToolResultMessage("a", "b", is_error="no"), "is_error: expected true or false, not 'no'"),
+        (ToolResultMessage("a", "b", added_tool_names=(1,)), "expected text, not 1"),
+        (AssistantMessage(usage=LlmUsage(cost="1")), "LlmUsage.cost: expected a number, not '1'"),
+        (AssistantMessage(raw_stop_reason=7), "assistant.raw_stop_reason: expected text, not 7"),
+        (AssistantMessage((ToolCall(7, "x"),)), "toolCall.id: expected text, not 7"),
+        (CompactionSummaryMessage("x", "7"), "tokens_before: expected a whole number, not '7'"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(value, says):
+    """A field that holds what it can't hold is named by both writers, and no line comes of it."""
+    for write in (to_json, dumps):
+        with pytest.raises(InvalidJson) as caught:
+            write(value)
+        assert says in str(caught.value)
 
 
 def test_a_bottomless_payload_is_named():

@@ -64,6 +64,48 @@ def test_what_is_no_content_is_refused(content):
         UserMessage(content)
 
 
+@pytest.mark.parametrize(
+    ("made", "wrong"),
+    [
+        (lambda: TextContent(None), "TextContent.text must be text, not NoneType"),
+        (lambda: ImageContent(b"png", "image/png"), "ImageContent.data must be text, not bytes"),
+        (lambda: ImageContent("cG5n", None), "ImageContent.mime_type must be text, not NoneType"),
+        (lambda: ThinkingContent(7), "ThinkingContent.thinking must be text, not int"),
+        (lambda: ToolCall("a", None), "ToolCall.name must be text, not NoneType"),
+        (lambda: AssistantMessage(model=None), "AssistantMessage.model must be text"),
+        (lambda: UserMessage((ToolCall("a", "b"),)), "content holds ToolCall, which only a model"),
+        (lambda: ToolResultMessage("a", "b", [ThinkingContent("x")]), "holds ThinkingContent"),
+    ],
+)
+def test_what_a_block_can_not_hold_is_refused(made, wrong):
+    """It is refused where it is made, so that the tool or the model that made it is told, and no session is hurt."""
+    with pytest.raises(TypeError, match=wrong):
+        made()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage("hi"),
+        AssistantMessage("hi"),
+        ToolResultMessage("a", "b", "hi"),
+        BashExecutionMessage("echo hi", "hi"),
+        CompactionSummaryMessage("hi"),
+        BranchSummaryMessage("hi"),
+        CustomMessage("note", "hi"),
+    ],
+)
+def test_every_message_has_a_text(message):
+    """Whoever prints a conversation need not ask what kind each message is."""
+    assert message.text == "hi"
+
+
+def test_an_answer_ends_for_a_reason_that_is_known():
+    """A provider's own word for it is no stop reason."""
+    with pytest.raises(ValueError, match=r"stop_reason must be one of 'stop', .* not 'tool_calls'"):
+        AssistantMessage("hi", stop_reason="tool_calls")
+
+
 def test_text_blocks_are_joined():
     """The text of a message is its text blocks; thinking and calls are told apart."""
     message = AssistantMessage(

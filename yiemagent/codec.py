@@ -24,7 +24,7 @@ import attrs
 from yiemagent import errors, events, messages
 from yiemagent.errors import InvalidJson, LlmError, YiemAgentError
 from yiemagent.messages import LlmUsage, StopReason
-from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.payload import FrozenDict, compact_json, freeze_json, text_of
 from yiemagent.streaming import PartialMessage, StreamEvent
 from yiemagent.tool import AgentToolResult
 from yiemagent.transcript import Transcript
@@ -34,8 +34,7 @@ __all__ = ["VERSION", "dumps", "from_json", "json_payload", "loads", "to_json"]
 VERSION = 1
 
 
-# --- the border
-# -------------------------------------------------------------------------------------------------------
+# --- the border ---
 
 
 def to_json(value: Any) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
     Raises:
         TypeError: where it is none of these.
-        InvalidJson: where a payload in it is nested too deeply to be written.
+        InvalidJson: where a field holds what `from_json` would not take, or a payload is nested too deeply.
     """
     kind: Any = type(value)
     tag, _ = _plan(kind)
@@ -78,7 +77,7 @@ def from_json(data: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Give a message or event as one line of JSON, which encodes as UTF-8 whatever is in it."""
+    """Give a message or event as one line of JSON, encodable as UTF-8 whatever is in it; raises as `to_json` does."""
     kind: Any = type(value)
     tag = _tag_of(kind)
     if tag is None or tag[0] == "type":
@@ -87,6 +86,9 @@ def dumps(value: Any) -> str:
         text = f'{{"v":{VERSION},{_text(value)[1:]}'
     except RecursionError:
         raise InvalidJson(f"a {type(value).__name__} is nested too deeply for JSON") from None
+    except (TypeError, LookupError):
+        to_json(value)  # names the field that holds what it can't hold
+        raise
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return json.dumps(
@@ -121,8 +123,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# --- classes
-# ----------------------------------------------------------------------------------------------------------
+# --- classes ---
 
 
 def _snake(name: str) -> str:
@@ -180,9 +181,9 @@ def _default(given: Any) -> Any:
 
 @functools.cache
 def _plan(kind: Any) -> tuple[dict[str, Any], tuple[tuple[str, Any, Any, Any], ...]]:
-    """What writing a value of a class needs: its tag, and its fields with the class of their default.
+    """What writing a value of a class needs: its tag, and its fields with the class of their default and a writer.
 
-    A required field has none, and a text or number needs no writer.
+    A required field has no such class.
     """
     tag = _tag_of(kind)
     if tag is None and not attrs.has(kind):
@@ -192,11 +193,18 @@ def _plan(kind: Any) -> tuple[dict[str, Any], tuple[tuple[str, Any, Any, Any], .
             field.name,
             field.default,
             _Field if field.required else type(field.default),
-            None if field.write is _same else field.write,
+            _writer(field, f"{tag[1] if tag else kind.__name__}.{field.name}"),
         )
         for field in _fields(kind)
     )
     return {} if tag is None else {tag[0]: tag[1]}, tuple(fields)
+
+
+def _writer(field: _Field, path: str) -> Callable[[Any], Any]:
+    """Give what writes a field; a text or number is written as it would be read, and so is nothing: or refused."""
+    if field.write is _same:
+        return lambda held: field.read(held, path)
+    return lambda held: field.read(None, path) if held is None else field.write(held)
 
 
 def _write(value: Any, begun: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -208,34 +216,43 @@ def _write(value: Any, begun: dict[str, Any] | None = None) -> dict[str, Any]:
         # Told apart by class, too: 0, 0.0 and False are equal, and so are a plain and a frozen payload.
         if held is default or (held.__class__ is default_kind and held == default):
             continue
-        written[name] = held if write is None or held is None else write(held)
+        written[name] = write(held)
     return written
 
 
 @functools.cache
-def _text_plan(kind: Any) -> tuple[tuple[str, ...], tuple[tuple[str, Any, Any, str, Any], ...]]:
+def _text_plan(
+    kind: Any,
+) -> tuple[tuple[str, ...], tuple[tuple[str, Any, Any, str, Any, Any], ...]]:
     """What `_text` needs: the same as a plan, with the JSON of tag and names, and writers that give JSON."""
     tag, fields = _plan(kind)
     types = {field.name: str(field.type) for field in attrs.fields(kind)}
     return tuple(f'"{key}":"{name}"' for key, name in tag.items()), tuple(
-        (name, default, default_kind, f'"{name}":', _TEXTS.get(types[name]) or _texts_by(write))
+        (
+            name,
+            default,
+            default_kind,
+            f'"{name}":',
+            _TEXTS.get(types[name]) or _texts_by(write),
+            write,
+        )
         for name, default, default_kind, write in fields
     )
 
 
-def _texts_by(write: Callable[[Any], Any] | None) -> Callable[[Any], str]:
-    return _compact if write is None else lambda held: _compact(write(held))
+def _texts_by(write: Callable[[Any], Any]) -> Callable[[Any], str]:
+    return lambda held: compact_json(write(held))
 
 
 def _text(value: Any) -> str:
     """Give the JSON of what `_write` gives: what is written most, in one step and in the same form."""
     begun, fields = _text_plan(value.__class__)
     items = [*begun]
-    for name, default, default_kind, key, write in fields:
+    for name, default, default_kind, key, write, check in fields:
         held = getattr(value, name)
         if held is default or (held.__class__ is default_kind and held == default):
             continue
-        items.append(key + ("null" if held is None else write(held)))
+        items.append(key + (compact_json(check(None)) if held is None else write(held)))
     return f"{{{','.join(items)}}}"
 
 
@@ -264,14 +281,15 @@ def _read(kind: Any, data: Any, path: str) -> Any:
     return kind(**given)
 
 
-# --- fields
-# -----------------------------------------------------------------------------------------------------------
+# --- fields ---
 
 
 def json_payload(value: Any) -> Any:
     """Give a payload as JSON values: what JSON lacks becomes null, what is no JSON value its text."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool)):
         return value
+    if isinstance(value, int):  # Python neither writes nor reads more than 4300 digits
+        return value if value.bit_length() < 14_000 else hex(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -280,7 +298,7 @@ def json_payload(value: Any) -> Any:
         return [json_payload(item) for item in value]
     if isinstance(value, AgentToolResult):
         return {_RESULT: _write(value)}
-    return str(value)
+    return text_of(value)
 
 
 _RESULT = "$tool_result"  # a tool result that a tool gave as its progress
@@ -343,6 +361,8 @@ def _many(item: tuple[Any, Any], gather: Callable[[Iterable[Any]], Any] = tuple)
     write_item, read_item = item
 
     def write(held: Iterable[Any]) -> list[Any]:
+        if write_item is _same:
+            return [read_item(value, f"[{index}]") for index, value in enumerate(held)]
         return [write_item(value) for value in held]
 
     def read(value: Any, path: str) -> Any:
@@ -394,34 +414,28 @@ def _read_error(value: Any, path: str) -> Exception | None:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise _expected("an error's type and message", value, path)
     name, text = value["type"], str(value.get("message", ""))
-    kind = getattr(errors, name, None) if name in errors.__all__ else None
+    kind: Any = getattr(errors, name, None) if name in errors.__all__ else None
     if kind is None:
         return YiemAgentError(f"{name}: {text}")
-    return _made(kind, text, value)
-
-
-def _made(kind: Any, text: str, facts: Mapping[str, Any]) -> Exception:
+    facts: tuple[Any, ...] = ()
     if issubclass(kind, LlmError):
-        status, retryable, retry_after_ms = (facts.get(name) for name in _LLM_FACTS)
-        made: Exception = kind(text, status, bool(retryable), retry_after_ms)
-    else:
-        made = kind(text)
+        status, retryable, retry_after_ms = (value.get(fact) for fact in _LLM_FACTS)
+        facts = status, bool(retryable), retry_after_ms
+    made: Exception = kind(text, *facts)
     return made
 
 
 _BLOCKS = _many(_tagged("type"))
 _CONTENT = _many(_tagged("type", messages.TextContent, messages.ImageContent))
 _TEXT = _scalar("text", str)
-_COUNT = _scalar("a whole number", int)
-_NUMBER = _scalar("a number", int, float)
 
 # How a field of each type is written and read, by the type as its class spells it.
 _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "str": _TEXT,
     "str | None": _scalar("text", str, optional=True),
-    "int": _COUNT,
+    "int": _scalar("a whole number", int),
     "int | None": _scalar("a whole number", int, optional=True),
-    "float": _NUMBER,
+    "float": _scalar("a number", int, float),
     "float | None": _scalar("a number", int, float, optional=True),
     "bool": _scalar("true or false", bool),
     "StopReason": _one_of(*get_args(StopReason)),
@@ -453,17 +467,6 @@ _TYPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
 }
 
 
-def _compact_writer() -> Callable[[Any], str]:
-    """Give the writer of compact JSON: the one behind `json.dumps`, made once instead of for each call."""
-    encoder: Any = json.encoder
-    if encoder.c_make_encoder is None:  # pragma: no cover  # a Python without its C modules
-        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-    texts = encoder.encode_basestring
-    parts = encoder.c_make_encoder(None, None, texts, None, ":", ",", False, False, False)
-    return lambda data: "".join(parts(data, 0))
-
-
-_compact = _compact_writer()
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 
 
@@ -484,8 +487,9 @@ def _block(value: Any) -> str:
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "str": _quoted,
     "str | None": _quoted,
-    "StopReason": _quoted,
-    "int": lambda held: repr(held) if held.__class__ is int else _compact(held),
+    "int": int.__repr__,
+    "bool": {True: "true", False: "false"}.__getitem__,
+    "StopReason": {reason: _quoted(reason) for reason in get_args(StopReason)}.__getitem__,
     "datetime": lambda value: (
         f'"{(value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}"'
     ),

@@ -25,7 +25,7 @@ from yiemagent.messages import (
     MessageContent,
     ToolCall,
     ToolResultMessage,
-    content_blocks,
+    shown_blocks,
 )
 from yiemagent.payload import freeze_json
 from yiemagent.record import Record
@@ -99,7 +99,7 @@ _KEEP: Any = attrs.make_class("_Keep", [], frozen=True, slots=True)()
 
 
 def _kept_content(content: Any) -> Any:
-    return content if content is _KEEP else content_blocks(content)
+    return content if content is _KEEP else shown_blocks(content)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 import attrs
 
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
+from yiemagent.usage import LlmModel, LlmUsage, model_id, string_tuple
 
 __all__ = [
     "AgentMessage",
@@ -38,6 +39,7 @@ __all__ = [
     "content_blocks",
     "content_text",
     "model_id",
+    "shown_blocks",
     "utc_now",
 ]
 
@@ -51,91 +53,21 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-# --- usage and models ----------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(eq=False, repr=False)
-class LlmUsage(Record):
-    """What one model answer consumed; the five counts don't overlap, except that output holds reasoning.
-
-    Args:
-        input_tokens: input that was read afresh, neither from a cache nor into one.
-        output_tokens: output, reasoning included.
-        cache_read_tokens: input read from the provider's prompt cache.
-        cache_write_tokens: input written to the provider's prompt cache.
-        reasoning_tokens: the part of the output that is reasoning.
-        cost: price of all of it in US dollars, or None where prices are unknown.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost: float | None = None
-
-    @property
-    def total_tokens(self) -> int:
-        """Every token of the request and its answer."""
-        return (
-            self.input_tokens
-            + self.output_tokens
-            + self.cache_read_tokens
-            + self.cache_write_tokens
-        )
-
-    def __add__(self, other: LlmUsage) -> LlmUsage:
-        known = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return LlmUsage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            sum(known) if known else None,
-        )
-
-
-def _string_tuple(names: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(names or ())
-
-
-@attrs.frozen(eq=False, repr=False)
-class LlmModel(Record):
-    """A model and what is known of it.
-
-    Args:
-        id: the provider's own name of the model.
-        provider: who serves it, for example "openai".
-        api: the wire API it is spoken to with, for example "openai-chat".
-        context_window: tokens that request and answer may have together, or None where unknown.
-        max_output_tokens: tokens that an answer may have, or None where unknown.
-        input_kinds: kinds of content it can read: "text", "image".
-        reasoning: whether it can think before it answers.
-    """
-
-    id: str
-    provider: str = ""
-    api: str = ""
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    input_kinds: tuple[str, ...] = attrs.field(default=("text", "image"), converter=_string_tuple)
-    reasoning: bool = False
-
-
-def model_id(model: LlmModel | str | None) -> str:
-    """The provider's own name of a model; empty where none is set."""
-    return model.id if isinstance(model, LlmModel) else model or ""
-
-
 # --- content blocks ------------------------------------------------------------------------------------------------
+
+
+def _is_text(held: Any, field: Any, value: Any) -> None:
+    """Refuse what is no text where it is made: what a session could not keep ends no run then."""
+    if not isinstance(value, str):
+        kind = type(held).__name__
+        raise TypeError(f"{kind}.{field.name} must be text, not {type(value).__name__}")
 
 
 @attrs.frozen(eq=False, repr=False)
 class TextContent(Record):
     """Plain text; `signature` is the provider's opaque mark, sent back to the same model."""
 
-    text: str
+    text: str = attrs.field(validator=_is_text)
     signature: str | None = None
     type: ClassVar[str] = "text"
 
@@ -144,8 +76,10 @@ class TextContent(Record):
 class ImageContent(Record):
     """An image: `data` is base64 text, `mime_type` for example "image/png"."""
 
-    data: str = attrs.field(repr=lambda data: f"<{len(data)} base64 characters>")
-    mime_type: str
+    data: str = attrs.field(
+        validator=_is_text, repr=lambda data: f"<{len(data)} base64 characters>"
+    )
+    mime_type: str = attrs.field(validator=_is_text)
     type: ClassVar[str] = "image"
 
 
@@ -153,7 +87,7 @@ class ImageContent(Record):
 class ThinkingContent(Record):
     """What the model thought; `signature` is the provider's opaque mark, `redacted` says the text is withheld."""
 
-    thinking: str
+    thinking: str = attrs.field(validator=_is_text)
     signature: str | None = None
     redacted: bool = False
     type: ClassVar[str] = "thinking"
@@ -182,7 +116,7 @@ class ToolCall(Record):
     """
 
     id: str
-    name: str
+    name: str = attrs.field(validator=_is_text)
     arguments: FrozenDict | str = attrs.field(factory=FrozenDict, converter=_freeze_arguments)
     partial_json: str | None = None
     signature: str | None = None
@@ -219,6 +153,25 @@ def content_blocks(content: Any) -> tuple[Any, ...]:
 
 _BLOCKS = (TextContent, ImageContent, ThinkingContent, ToolCall)
 _KINDS = frozenset(_BLOCKS)
+_SHOWN = frozenset({TextContent, ImageContent})
+
+
+def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
+    """Give content as a tuple of text and images: what is shown to a model, by a person or a tool.
+
+    Raises:
+        TypeError: where it holds anything else, such as the thinking or the tool calls of an answer.
+    """
+    blocks = content_blocks(content)
+    if _SHOWN.issuperset(map(type, blocks)):
+        return blocks
+    for block in blocks:
+        if not isinstance(block, (TextContent, ImageContent)):
+            kind = type(block).__name__
+            raise TypeError(
+                f"content holds {kind}, which only a model's answer may hold; give text or images"
+            )
+    return blocks
 
 
 def content_text(blocks: Iterable[Any]) -> str:
@@ -233,7 +186,7 @@ def content_text(blocks: Iterable[Any]) -> str:
 class UserMessage(Record):
     """What a person said: text and images."""
 
-    content: tuple[MessageContent, ...] = attrs.field(converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(converter=shown_blocks)
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "user"
 
@@ -245,6 +198,19 @@ class UserMessage(Record):
     def to_llm(self) -> LlmMessage | None:
         """The message that a model is sent for this one: itself."""
         return self
+
+
+def _is_answer(held: Any, _field: Any, value: Any) -> None:
+    """Check the texts of an answer in one go, since every answer is made more than once."""
+    if not held.api.__class__ is held.provider.__class__ is held.model.__class__ is str:
+        for field in attrs.fields(AssistantMessage)[1:4]:
+            _is_text(held, field, getattr(held, field.name))
+    if value not in _STOP_REASONS:
+        known = ", ".join(repr(reason) for reason in get_args(StopReason))
+        raise ValueError(f"AssistantMessage.stop_reason must be one of {known}, not {value!r}")
+
+
+_STOP_REASONS = frozenset(get_args(StopReason))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -267,7 +233,7 @@ class AssistantMessage(Record):
     provider: str = ""
     model: str = ""
     usage: LlmUsage | None = None
-    stop_reason: StopReason = "stop"
+    stop_reason: StopReason = attrs.field(default="stop", validator=_is_answer)
     raw_stop_reason: str | None = None
     error_message: str | None = None
     response_id: str | None = None
@@ -317,10 +283,10 @@ class ToolResultMessage(Record):
 
     tool_call_id: str
     tool_name: str
-    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     usage: LlmUsage | None = None
-    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=_string_tuple)
+    added_tool_names: tuple[str, ...] = attrs.field(default=(), converter=string_tuple)
     is_error: bool = False
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "toolResult"
@@ -358,6 +324,11 @@ class BashExecutionMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "bashExecution"
 
+    @property
+    def text(self) -> str:
+        """What the command printed."""
+        return self.output
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that tells of the command; None where it is excluded from the context."""
         if self.exclude_from_context:
@@ -384,6 +355,11 @@ class CompactionSummaryMessage(Record):
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "compactionSummary"
 
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
+
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
         lead = "The conversation before this point was shortened to this summary:"
@@ -398,6 +374,11 @@ class BranchSummaryMessage(Record):
     from_id: str = ""
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "branchSummary"
+
+    @property
+    def text(self) -> str:
+        """The summary."""
+        return self.summary
 
     def to_llm(self) -> LlmMessage | None:
         """A user message that holds the summary."""
@@ -418,11 +399,16 @@ class CustomMessage(Record):
     """
 
     custom_type: str
-    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     display: bool = True
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     timestamp: datetime = attrs.field(factory=utc_now)
     role: ClassVar[str] = "custom"
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return content_text(self.content)
 
     def to_llm(self) -> LlmMessage | None:
         """A user message with the same content; None where there is none."""

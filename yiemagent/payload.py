@@ -4,10 +4,11 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-__all__ = ["FrozenDict", "FrozenList", "freeze_json", "thaw_json"]
+__all__ = ["FrozenDict", "FrozenList", "compact_json", "freeze_json", "text_of", "thaw_json"]
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> Any:
@@ -97,3 +98,24 @@ def thaw_json(value: Any) -> Any:
     if isinstance(value, list):
         return [thaw_json(item) for item in value]
     return value
+
+
+def text_of(value: Any) -> str:
+    """Give the text of what is no JSON value; where that fails, what it is."""
+    try:
+        return str(value)
+    except Exception:  # whoever made it: it may need a connection that is closed by now
+        return f"<{type(value).__name__}>"
+
+
+def _compact_writer() -> Callable[[Any], str]:
+    encoder: Any = json.encoder
+    if encoder.c_make_encoder is None:  # pragma: no cover  # a Python without its C modules
+        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    texts = encoder.encode_basestring
+    parts = encoder.c_make_encoder(None, None, texts, None, ":", ",", False, False, False)
+    return lambda data: "".join(parts(data, 0))
+
+
+compact_json = _compact_writer()
+"""The writer of compact, strict JSON: the one behind `json.dumps`, made once instead of for each call."""

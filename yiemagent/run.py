@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import atexit
 import contextvars
+import functools
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -171,11 +171,8 @@ class Run:
         """What the run added to the history so far, oldest first."""
         return tuple(self._progress.new)
 
-    def _steps(
-        self, work: Callable[[Run], Steps[AssistantMessage]]
-    ) -> Steps[
-        AssistantMessage
-    ]:  # so that also what `work` raises at once is raised on the run's thread
+    def _steps(self, work: Callable[[Run], Steps[AssistantMessage]]) -> Steps[AssistantMessage]:
+        """Give the work as steps that begin, and raise what they raise, on the run's thread."""
         return (yield from work(self))
 
     def _serve(self) -> None:
@@ -239,23 +236,21 @@ class Run:
 
     # -- the end --
 
-    def _settle_later(self) -> None:
+    def _settle_later(self, grace_s: float | None = None) -> None:
         """Settle the run without its thread, should that not do it within the grace; called by the abort."""
+        late = functools.partial(self._settle_late, self._grace_s if grace_s is None else grace_s)
         try:
-            self._thread_of_its_own(self._settle_late, "settle").start()
+            self._thread_of_its_own(late, "settle").start()
         except (
             RuntimeError
         ):  # the interpreter is shutting down: nobody waits for an answer any more
             logger.debug("no settler for %s", self.name)
 
-    def _settle_late(self) -> None:
-        aborted_at = self.signal.aborted_at
-        assert aborted_at is not None
-        grace = Deadline(aborted_at + self._grace_s - time.monotonic())
-        if self._done.wait(grace.remaining_s()):
+    def _settle_late(self, grace_s: float) -> None:
+        if self._done.wait(Deadline(grace_s).remaining_s()):
             return
         if self._relay.take():
-            self._settle_later()  # should user code hold this thread, too
+            self._settle_later(0.0)  # should user code hold this thread, too
             self._serve()
         elif not self._done.wait(_SETTLE_AFTER_S):
             self._settle_later()  # should a sink hold this thread, too

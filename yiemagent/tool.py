@@ -21,8 +21,8 @@ from yiemagent.messages import (
     LlmUsage,
     MessageContent,
     TextContent,
-    content_blocks,
     content_text,
+    shown_blocks,
 )
 from yiemagent.payload import FrozenDict, freeze_json, thaw_json
 from yiemagent.record import Record
@@ -67,7 +67,7 @@ class AgentToolResult(Record):
         added_tool_names: tools that this call made available.
     """
 
-    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=content_blocks)
+    content: tuple[MessageContent, ...] = attrs.field(default=(), converter=shown_blocks)
     details: Any = attrs.field(factory=FrozenDict, converter=freeze_json)
     usage: LlmUsage | None = None
     terminate: bool = False
@@ -241,7 +241,7 @@ def as_tool_result(given: Any) -> AgentToolResult:
     if isinstance(given, AgentToolResult):
         return given
     if isinstance(given, (str, TextContent, ImageContent)):
-        return AgentToolResult(content_blocks(given))
+        return AgentToolResult(shown_blocks(given))
     if given is None:
         return AgentToolResult()
     if isinstance(given, (Iterator, set, frozenset)):

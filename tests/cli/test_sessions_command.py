@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from yiemagent import AgentTool, YiemAgent, ask
 from yiemagent.cli.conversation import as_markdown, summary_line
 from yiemagent.cli.main import main
 from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
@@ -32,10 +33,11 @@ from yiemagent.sessions import (
     Session,
     ToolCallStartedBody,
     WithdrawnBody,
+    history_of,
     take_up_paused,
     waiting_for_approval,
 )
-from yiemagent.testing import ScriptedModel
+from yiemagent.testing import ScriptedModel, call
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 CALLS = AssistantMessage(("I look.", ToolCall("a", "work", {"n": 1})), stop_reason="tool_use")
@@ -71,6 +73,7 @@ def resumed(model, *words):
     asked = []
     parts = SessionParts(
         open=Session.open,
+        history=history_of,
         suffixes=(".jsonl",),
         model=lambda options: asked.append(options.model) or model,
         waiting=waiting_for_approval,
@@ -95,10 +98,64 @@ def test_the_sessions_of_a_folder_are_listed(kept, capsys):
     assert second.endswith("errands")
 
 
+def test_a_run_that_is_not_over_is_told_of(kept, capsys):
+    """It may be at work in another process or have been killed, and the command can't tell which."""
+    with Session.open(kept) as session:
+        session.add_message(UserMessage("And then?"))
+        assert "unfinished" in shown(capsys, "list", kept.parent)
+        for action in ("show", "export"):
+            assert main(["sessions", action, str(kept)]) == 0
+            assert "it still goes on, or was interrupted\n" in capsys.readouterr().err
+    assert shown(capsys, "show", kept, "--at", 1).startswith("## User")
+
+
+def test_calls_that_wait_for_approval_are_told_of(kept, capsys):
+    """In the list."""
+    with (
+        Session.create(kept.parent / "orders.jsonl") as session,
+        YiemAgent(
+            ScriptedModel([call("pay")]),
+            session=session,
+            tools=[AgentTool("pay", description="Pay.", execute=lambda *_: "paid")],
+            before_tool_call=lambda _context, _signal: {"pause": True},
+        ) as agent,
+    ):
+        ask(agent, "Pay.")
+
+    assert "approval" in shown(capsys, "list", kept.parent)
+
+
 def test_sessions_can_be_searched(kept, capsys):
     """Only those in which somebody says the words are listed, whatever their case."""
     assert "trip.jsonl" in shown(capsys, "list", kept.parent, "--search", "BEACH")
     assert shown(capsys, "list", kept.parent, "--search", "mountain") == ""
+
+
+def test_what_was_summarised_is_still_listed_found_and_shown(kept, capsys):
+    """A summary hides nothing from people: all that was said is there, and the summary behind it."""
+    with Session.open(kept) as session:
+        session.append(CompactionBody("They go.", 5))
+        session.add_message(UserMessage("When?"))
+        session.add_message(AssistantMessage("In May."))
+
+    listed = shown(capsys, "list", kept.parent, "--search", "BEACH")
+    assert "6 messages" in listed
+    assert listed.endswith("Where to?\n")
+    assert shown(capsys, "list", kept.parent, "--search", "they go") != ""
+    markdown = shown(capsys, "show", kept)
+    assert markdown.index("a beach") < markdown.index("## Summary") < markdown.index("When?")
+    written = json.loads(shown(capsys, "export", kept, "--format", "json"))["messages"]
+    roles = ["user", "assistant", "toolResult", "assistant", "compactionSummary"]
+    assert [message["role"] for message in written] == [*roles, "user", "assistant"]
+
+
+def test_other_branches_are_searched(kept, capsys):
+    """So is what waits for its run."""
+    with Session.open(kept) as session:
+        session.branch(1)
+        session.append(QueuedBody("input", UserMessage("And in winter?")))
+    for words in ("a beach", "winter"):
+        assert "1 message  " in shown(capsys, "list", kept.parent, "--search", words)
 
 
 def test_what_is_damaged_is_a_warning_in_the_list(kept, capsys):
@@ -221,6 +278,12 @@ def test_a_message_that_would_have_joined_is_gone_on_with(kept):
         assert session.model == "y:new"
 
 
+def test_a_question_may_stand_behind_options(kept):
+    """Words and options of the command come in any order."""
+    model = ScriptedModel(["Home."])
+    assert resumed(model, "--model", "x:y", kept, "--system", "Be brief.", "And?")[1] == "Home.\n"
+
+
 def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys, monkeypatch):
     """`ask --session` begins a session, and goes on with it the next time; the model is the session's then."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -257,6 +320,10 @@ def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys, monkeypatch):
         (
             ToolResultMessage("a", "work", "```\n", is_error=True),
             "## Result of work, an error\n\n````\n```\n\n````\n",
+        ),
+        (
+            AssistantMessage((ToolCall("a", "go", {"to": "Tromsø"}),)),
+            '## Assistant\n\nCalls `go`:\n\n```json\n{\n  "to": "Tromsø"\n}\n```\n',
         ),
         (BashExecutionMessage("ls", exclude_from_context=True), "## bashExecution\n"),
         (

@@ -33,7 +33,7 @@ from yiemagent.events import (
     ToolExecStartEvent,
 )
 from yiemagent.history import check
-from yiemagent.messages import AssistantMessage, ToolCall, UserMessage
+from yiemagent.messages import AssistantMessage, ImageContent, ToolCall, UserMessage
 from yiemagent.sessions import (
     MessageBody,
     QueuedBody,
@@ -71,6 +71,19 @@ def interrupted(*bodies):
 
 
 # -- what is written when ---------------------------------------------------------------------------------------------
+
+
+def test_a_tools_impossible_result_hurts_no_session():
+    """The model is told of it, the run goes on, and the session can be read and gone on with."""
+    session = Session.in_memory()
+    made = tool("work", lambda *_: ImageContent(b"png", "image/png"))
+    model = ScriptedModel([call("work", {}, "c1"), "No image.", "Still here."])
+    with YiemAgent(model, tools=[made], session=session) as agent:
+        first, second = ask(agent, "Show me."), ask(agent, "And now?")
+
+    assert (first.text, second.text) == ("No image.", "Still here.")
+    result = Session(session._store).messages[2]
+    assert result.text == "TypeError: ImageContent.data must be text, not bytes"
 
 
 def test_everything_is_written_before_it_matters():

@@ -93,7 +93,7 @@ def test_a_compaction_that_is_told_of_is_written(session):
 
     entry = session.entries()[-1]
     assert entry.body == CompactionBody("a and b", 4, 50, {"n": 1})
-    assert [getattr(m, "text", "summary") for m in session.messages] == ["summary", "c", "d"]
+    assert texts(session) == ["a and b", "c", "d"]
     session.record(CompactionEndEvent("shortened", summary=summary, kept=0))
     assert session.messages[0].summary == "a and b"
     assert len(session.messages) == 1
@@ -270,6 +270,26 @@ def test_what_could_not_be_written_goes_before_anything_else():
 
     assert [entry.body for entry in session.entries()] == [MessageBody(HI), MessageBody(DONE)]
     assert session.messages == (HI, DONE)
+
+
+@files
+def test_a_fork_has_what_could_not_be_written(name, tmp_path):
+    """Another disk takes the whole conversation, and the one that is full is not written to."""
+    store = Full(HEADER)
+    session = Session(store)
+    store.left = 2
+    session.accept("steering", HI)
+    session.add_message(user("go"))
+    for message in (HI, DONE):
+        with pytest.raises(SessionError, match="the disk is full"):
+            session.record(MessageEndEvent(message))
+
+    with session.fork(tmp_path / name) as fork:
+        assert fork.messages == session.messages == (user("go"), HI, DONE)
+        fork.add_message(user("more"))
+    with Session.open(tmp_path / name) as again:
+        assert again.messages == (*session.messages, user("more"))
+    assert len(session.entries()) == 2
 
 
 def test_a_message_that_is_not_accepted_does_not_wait():

@@ -32,6 +32,7 @@ from yiemagent.sessions.conversation import (
     OpenCall,
     context_of,
     cut_points,
+    history_of,
     is_unfinished,
     open_calls,
 )
@@ -82,6 +83,21 @@ def test_a_summary_stands_for_what_was_compacted():
     )
 
     assert context_of(told) == [CompactionSummaryMessage("then", 99, NOON), HI, CALLS, DONE]
+
+
+def test_a_history_is_all_of_it():
+    """What a summary stands for is there as well, the summary where it was written, and results in call order."""
+    told = path(CALLS, result("b"), result("a"), CompactionBody("short", 1, 90), HI)
+    told += [Entry(6, 5, NOON, BranchSummaryBody("left", 3))]
+
+    assert history_of(told) == [
+        CALLS,
+        result("a"),
+        result("b"),
+        CompactionSummaryMessage("short", 90, NOON),
+        HI,
+        BranchSummaryMessage("left", "3", NOON),
+    ]
 
 
 def test_a_compaction_may_keep_nothing():

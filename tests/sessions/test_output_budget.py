@@ -260,6 +260,16 @@ def test_the_model_can_read_on(tmp_path):
     assert "to its end.]" in note
 
 
+def test_line_ends_are_read_as_they_were(tmp_path):
+    """The model is shown what the tool gave, so that it can quote it."""
+    given = "one\r\ntwo\rthree\n" * 10
+    budget = OutputBudget(tmp_path, limit=OutputLimit(max_lines=5))
+    path = worked(given, budget).details["full_output_path"]
+
+    read = budget.reader().execute("r", {"file": path, "offset": 0}).text
+    assert read.startswith(f"{given}\n\n[Characters 0 to {len(given)} of {len(given)}")
+
+
 def test_reading_is_a_call_like_any_other(tmp_path):
     """The agent runs it, and what it gives is not cut again."""
     budget = OutputBudget(tmp_path, limit=OutputLimit(max_lines=5))

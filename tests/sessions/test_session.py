@@ -98,12 +98,98 @@ def test_a_session_may_be_made_where_there_is_none(name, tmp_path):
         Session.open(tmp_path / "other.jsonl")
 
 
+@pytest.mark.parametrize("name", ["chat", "chat.txt", "2026.01"])
+def test_a_session_is_begun_in_the_file_that_was_named(name, tmp_path):
+    """Whatever the ending of a path: what `create=True` begins is what is opened the next time."""
+    for count in range(2):
+        with Session.open(tmp_path / name, create=True) as session:
+            assert len(session.messages) == count
+            session.add_message(HI)
+    assert (tmp_path / name).is_file()
+
+
+@files
+def test_a_session_may_be_begun_through_a_link(name, tmp_path):
+    """A link to where no file is yet is where the session will be; one to a file is that file."""
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere" / name)
+    for count in range(2):
+        with Session.open(tmp_path / name, create=True) as session:
+            assert len(session.messages) == count
+            session.add_message(HI)
+    assert (tmp_path / "elsewhere" / name).is_file()
+    with pytest.raises(SessionError, match="exists already"):
+        Session.create(tmp_path / name)
+
+
+def test_a_session_that_is_only_looked_at_is_not_begun(tmp_path):
+    """With `read_only=True` nothing is made, whatever else is asked for."""
+    with pytest.raises(SessionError, match="can't be opened"):
+        Session.open(tmp_path / "a.jsonl", create=True, read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_can_not_be_asked_for_is_refused(tmp_path):
     """A policy or a store that does not exist is an error before anything is made."""
     with pytest.raises(ConfigurationError, match="fsync must be 'always'"):
         Session.create(tmp_path, fsync="sometimes")
     with pytest.raises(ConfigurationError, match="store must be 'jsonl' or 'sqlite'"):
         Session.create(tmp_path, store="xml")
+    assert list(tmp_path.iterdir()) == []
+
+
+@files
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [
+        (lambda session: session.label(1, 5), "label: expected text, not 5"),
+        (lambda session: session.label(True, "x"), "target: expected a whole number, not True"),
+        (lambda session: session.label("1", "x"), "target: expected a whole number, not '1'"),
+        (lambda session: session.add_custom(5), "custom_type: expected text, not 5"),
+        (lambda session: session.note_model(5), "model: expected text, not 5"),
+        (lambda session: session.branch(1.0), "target: expected a whole number, not 1.0"),
+        (lambda session: session.branch(None, summary=5), "summary: expected text, not 5"),
+        (lambda session: session.accept("later", HI), "kind: expected input or steering or"),
+        (lambda session: session.messages_at("1"), "expected the id of an entry, not '1'"),
+        (lambda session: session.messages_at(9), r"chat\.\w+: there is no entry 9"),
+    ],
+)
+def test_nothing_is_written_that_can_not_be_read_again(name, written, wrong, tmp_path):
+    """What an entry can't hold is refused, and the session opens as before."""
+    with Session.create(tmp_path / name) as session:
+        session.add_message(HI)
+        with pytest.raises(SessionError, match=wrong):
+            written(session)
+    with Session.open(tmp_path / name) as again:
+        assert [entry.id for entry in again.entries()][:1] == [1]
+        assert again.messages_at(1) == (HI,)
+
+
+@pytest.mark.parametrize("given", ["hi", None, {"role": "user"}, AgentStartEvent()])
+def test_only_messages_are_messages(given, session):
+    """Anything else in place of a message is the caller's mistake, and is not written."""
+    with pytest.raises(TypeError, match="is no message"):
+        session.add_message(given)
+    with pytest.raises(TypeError, match="is no message"):
+        session.accept("input", given)
+    assert session.entries() == []
+
+
+@files
+def test_a_clock_without_an_offset_gives_local_time(name, tmp_path):
+    """Times are in UTC, whatever the clock's are in, and can be read again."""
+    before = datetime.now(UTC)
+    with Session.create(tmp_path / name, clock=datetime.now) as session:
+        session.add_message(HI)
+        session.add_custom("mark")
+    with Session.open(tmp_path / name) as again:
+        times = [again.header.time, *(entry.time for entry in again.entries())]
+    assert all(before <= time <= datetime.now(UTC) for time in times)
+
+
+def test_a_name_is_text(tmp_path):
+    """A session with another one is not begun."""
+    with pytest.raises(ConfigurationError, match="a session's name must be text, not 5"):
+        Session.create(tmp_path, name=5)
     assert list(tmp_path.iterdir()) == []
 
 

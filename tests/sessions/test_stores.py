@@ -140,6 +140,78 @@ def test_there_is_one_writer(kind, tmp_path):
 
 
 @both
+def test_there_is_one_writer_by_whatever_name(kind, tmp_path):
+    """A link to a session is the same session: whoever opens it is refused as well."""
+    writer = kind.create(tmp_path / "real")
+    (tmp_path / kind.name).symlink_to(tmp_path / "real" / kind.name)
+
+    with pytest.raises(SessionError, match="is in use: another agent or process writes it"):
+        kind.open(tmp_path)
+    writer.close()
+    through_link = kind.open(tmp_path)
+    through_link.append(LINES[0])
+
+    with pytest.raises(SessionError, match="is in use: another agent or process writes it"):
+        kind.open(tmp_path / "real")
+    through_link.close()
+    assert [path.name for path in (tmp_path / "real").iterdir()] == [kind.name]
+
+
+@both
+def test_a_reader_leaves_nothing_behind(kind, tmp_path):
+    """Once the last reader of a session that nobody writes is done, its file stands alone, as before."""
+    kind.filled(tmp_path, LINES)
+    first, second = (kind.open(tmp_path, read_only=True) for _ in range(2))
+    first.close()
+    assert list(second.lines()) == LINES
+    second.close()
+
+    assert [path.name for path in tmp_path.iterdir()] == [kind.name]
+
+
+def test_a_reader_leaves_the_log_of_a_killed_writer_as_it_is(tmp_path):
+    """It belongs to whoever goes on with the session."""
+    SQLITE.create(tmp_path).close()
+    with child(SQLITE, tmp_path) as process:
+        process.kill()
+    log = tmp_path / f"{SQLITE.name}-wal"
+    before = log.read_bytes()
+    assert before
+
+    reader = SQLITE.open(tmp_path, read_only=True)
+    assert len(list(reader.lines())) == 1
+    reader.close()
+
+    assert log.read_bytes() == before
+
+
+@both
+def test_a_session_is_for_its_owners_eyes(kind, tmp_path):
+    """Nobody else may read a conversation, whatever the mode of new files is."""
+    before = os.umask(0o022)
+    try:
+        writer = kind.create(tmp_path)
+        writer.append(LINES[0])
+        modes = {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+        writer.close()
+    finally:
+        os.umask(before)
+    assert modes == {0}
+
+
+@both
+def test_a_closed_store_gives_nothing_more(kind, tmp_path):
+    """Reading from it is the same clear error as writing to it."""
+    writer = kind.create(tmp_path)
+    writer.append(LINES[0])
+    reader = kind.open(tmp_path, read_only=True)
+    for store in (writer, reader):
+        store.close()
+        with pytest.raises(SessionError, match="is closed; open it again"):
+            list(store.lines())
+
+
+@both
 def test_readers_wait_for_nobody(kind, tmp_path):
     """A session can be read while it is written; a reader sees what was there when it opened it."""
     writer = kind.create(tmp_path)
@@ -260,6 +332,15 @@ def test_what_is_not_there_can_not_be_opened(kind, tmp_path):
     (tmp_path / kind.name).mkdir()
     for options in ({}, {"read_only": True}):
         with pytest.raises(SessionError, match=f"{kind.name} can't be"):
+            kind.open(tmp_path, **options)
+
+
+@both
+def test_a_pipe_is_no_session_and_is_not_waited_for(kind, tmp_path):
+    """A folder may hold anything under a session's name; what is no file is refused at once."""
+    os.mkfifo(tmp_path / kind.name)
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(SessionError, match=f"{kind.name} can't be opened"):
             kind.open(tmp_path, **options)
 
 

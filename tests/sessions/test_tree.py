@@ -132,6 +132,7 @@ def test_unknown_kinds_stand_where_they_say():
     [
         (Entry(2, 1, NOON, MessageBody(HI)), "2 does not count up; 3 is the least"),
         (Entry(1, 1, NOON, MessageBody(HI)), "1 does not count up"),
+        (Entry(10**30, 1, NOON, MessageBody(HI)), f"id: {10**30} is more than"),
         (Entry(9, 7, NOON, MessageBody(HI)), "there is no entry 7"),
         (Entry(9, 9, NOON, MessageBody(HI)), "there is no entry 9"),
         (Entry(9, 2, NOON, MessageBody(HI)), "entry 2 stands beside the tree"),

@@ -39,7 +39,14 @@ def _section(message: AgentMessage) -> str:
         return _headed("User", [_block(block) for block in message.content])
     told = message.to_llm()
     text = getattr(told, "text", "")
-    return _headed(message.role, [text] if text else [])
+    return _headed(_TITLES.get(message.role, message.role), [text] if text else [])
+
+
+_TITLES = {"compactionSummary": "Summary", "branchSummary": "Summary of another branch"}
+
+
+def _json(arguments: Any) -> str:
+    return json.dumps(arguments, ensure_ascii=False, indent=2)
 
 
 def _headed(title: str, parts: Iterable[str]) -> str:
@@ -55,7 +62,7 @@ def _block(block: Any) -> str:
             return "\n".join(f"> {line}" for line in thinking.splitlines())
         case ToolCall():
             arguments = block.arguments
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2)
+            text = arguments if isinstance(arguments, str) else _json(arguments)
             return f"Calls `{block.name}`:\n\n{_code(text, 'json')}"
         case ImageContent():
             return f"*an image, {block.mime_type}*"

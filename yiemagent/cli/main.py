@@ -26,7 +26,7 @@ from yiemagent.mcp.server import McpServer
 from yiemagent.providers import create, local, local_models
 from yiemagent.providers.http_provider import HttpProvider
 from yiemagent.registry import ToolStore
-from yiemagent.sessions import Session, take_up_paused, waiting_for_approval
+from yiemagent.sessions import Session, history_of, take_up_paused, waiting_for_approval
 from yiemagent.sessions.places import SUFFIXES
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
 def _session_parts() -> SessionParts:
     return SessionParts(
         open=Session.open,
+        history=history_of,
         suffixes=SUFFIXES,
         model=_model,
         waiting=waiting_for_approval,

@@ -31,6 +31,7 @@ class SessionParts:
 
     Args:
         open: opens a file, as `Session.open` does.
+        history: gives all messages of a path of entries.
         suffixes: the endings that files of sessions have.
         model: gives whom to ask, for the options with a model in them.
         waiting: gives the calls of a session that wait for approval.
@@ -38,6 +39,7 @@ class SessionParts:
     """
 
     open: Callable[..., Any]
+    history: Callable[[Sequence[Any]], Sequence[Any]]
     suffixes: Iterable[str]
     model: Callable[[argparse.Namespace], StreamFn | str]
     waiting: Callable[[Any], Sequence[ToolCall]]
@@ -119,16 +121,18 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
     with _opened(parts, options.file, read_only=True) as session:
         for warning in session.warnings:
             terminal.note(f"warning: {warning}", "yellow")
+        if options.action in {"show", "export"} and session.interrupted and options.at is None:
+            terminal.note("note: the last run is not over: it still goes on, or was interrupted")
         match options.action:
             case "show" if options.entries:
                 terminal.rows(_rows(session.entries(), session.labels, session.leaf_id))
             case "show":
-                terminal.say(as_markdown(_messages(session, options)))
+                terminal.say(as_markdown(_messages(parts, session, options.at)))
             case "export" if options.format == "json":
-                terminal.say(_as_json(session, _messages(session, options)))
+                terminal.say(_as_json(session, _messages(parts, session, options.at)))
             case "export":
                 title = session.header.name or f"Session {session.id[:8]}"
-                terminal.say(f"# {title}\n\n{as_markdown(_messages(session, options))}")
+                terminal.say(f"# {title}\n\n{as_markdown(_messages(parts, session, options.at))}")
             case _:
                 place = options.to or options.file.parent
                 with session.fork(place, at=options.at) as fork:
@@ -136,11 +140,9 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
     return 0
 
 
-def _messages(session: Any, options: argparse.Namespace) -> Sequence[Any]:
-    messages: Sequence[Any] = (
-        session.messages if options.at is None else session.messages_at(options.at)
-    )
-    return messages
+def _messages(parts: SessionParts, session: Any, at: int | None = None) -> Sequence[Any]:
+    """Give all that was said up to an entry, also what the model sees only the summary of."""
+    return parts.history(session.path_to(session.leaf_id if at is None else at))
 
 
 def _as_json(session: Any, messages: Sequence[Any]) -> str:
@@ -162,9 +164,9 @@ def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) 
     for path in sorted(files):
         try:
             with parts.open(path, read_only=True) as session:
-                messages = session.messages
-                if _says(messages, options.search):
-                    found.append((session.header.time, _row(path, session, messages)))
+                if options.search is None or _says(session, options.search):
+                    row = _row(path, session, _messages(parts, session), _state(parts, session))
+                    found.append((session.header.time, row))
         except SessionError as error:
             terminal.note(f"warning: {error}", "yellow")
     if found:
@@ -172,19 +174,32 @@ def _list(options: argparse.Namespace, terminal: Terminal, parts: SessionParts) 
     return 0
 
 
-def _says(messages: Sequence[Any], wanted: str | None) -> bool:
-    if wanted is None:
-        return True
-    return any(wanted.casefold() in getattr(m, "text", "").casefold() for m in messages)
+def _says(session: Any, wanted: str) -> bool:
+    """Whether somebody says this on any branch, or in what waits or stands for what was said."""
+    for entry in session.entries():
+        message = getattr(entry.body, "message", None)
+        text: str = getattr(message, "text", "") or getattr(entry.body, "summary", "")
+        if wanted.casefold() in text.casefold():
+            return True
+    return False
 
 
-def _row(path: Path, session: Any, messages: Sequence[Any]) -> tuple[str, ...]:
+def _state(parts: SessionParts, session: Any) -> str:
+    """Say what a session is left with; whether somebody is still at work on it can't be told from its file."""
+    if session.interrupted:
+        return "unfinished"
+    if session.waiting:
+        return "waiting"
+    return "approval" if parts.waiting(session) else ""
+
+
+def _row(path: Path, session: Any, messages: Sequence[Any], state: str) -> tuple[str, ...]:
     first = next((message.text for message in messages if message.role == "user"), "")
-    state = "interrupted" if session.interrupted else "waiting" if session.waiting else ""
+    count = sum(message.role != "compactionSummary" for message in messages)
     return (
-        str(path),
+        one_line(str(path)),
         f"{session.header.time:%Y-%m-%d %H:%M}",
-        f"{len(messages)} messages",
+        f"{count} message" if count == 1 else f"{count} messages",
         state,
         one_line(session.header.name or first, limit=60),
     )
@@ -196,7 +211,7 @@ def _rows(
     """Give a row for each entry: its id and that of the one before it, what it says, its label."""
     rows: list[tuple[str, ...]] = []
     for entry in entries:
-        label = f"[{labels[entry.id]}]" if entry.id in labels else ""
+        label = f"[{one_line(labels[entry.id], limit=40)}]" if entry.id in labels else ""
         mark = "*" if entry.id == leaf else ""
         parent = "" if entry.parent_id is None else str(entry.parent_id)
         rows.append((f"{entry.id}{mark}", parent, entry.type, label, summary_line(entry.body)))

@@ -25,7 +25,7 @@ from yiemagent.sessions.bodies import (
 )
 from yiemagent.sessions.branch_summaries import branch_messages, summarise_branch
 from yiemagent.sessions.compaction import Compaction
-from yiemagent.sessions.conversation import context_of, cut_points
+from yiemagent.sessions.conversation import context_of, cut_points, history_of
 from yiemagent.sessions.entries import Entry, Header
 from yiemagent.sessions.output_budget import OutputBudget, OutputLimit
 from yiemagent.sessions.paused import take_up_paused, waiting_for_approval
@@ -59,6 +59,7 @@ __all__ = [
     "branch_messages",
     "context_of",
     "cut_points",
+    "history_of",
     "summarise_branch",
     "take_up_paused",
     "waiting_for_approval",

@@ -90,7 +90,7 @@ class AgentSide:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the conversation ends in the middle of a run: the process that had it was killed."""
+        """Whether the conversation ends in the middle of a run: its process was killed, or (`read_only`) is at work."""
         with self._held():
             return is_unfinished(self._log.tail())
 

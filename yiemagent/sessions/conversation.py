@@ -26,7 +26,7 @@ from yiemagent.sessions.bodies import (
 )
 from yiemagent.sessions.entries import Entry
 
-__all__ = ["OpenCall", "context_of", "cut_points", "is_unfinished", "open_calls"]
+__all__ = ["OpenCall", "context_of", "cut_points", "history_of", "is_unfinished", "open_calls"]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -64,6 +64,26 @@ def context_of(path: Sequence[Entry]) -> list[AgentMessage]:
             case _:
                 pass
     return context.messages()
+
+
+def history_of(path: Sequence[Entry]) -> list[AgentMessage]:
+    """Give all messages of a path, oldest first: also those that a summary stands for, with the summary behind them.
+
+    Args:
+        path: as `Session.path_to` gives it.
+    """
+    history = _Context()
+    for entry in path:
+        match entry.body:
+            case MessageBody(message):
+                history.add(message)
+            case BranchSummaryBody(summary, from_id):
+                history.add(BranchSummaryMessage(summary, str(from_id), entry.time))
+            case CompactionBody(summary=summary, tokens_before=tokens):
+                history.add(CompactionSummaryMessage(summary, tokens, entry.time))
+            case _:
+                pass
+    return history.messages()
 
 
 class _Context:

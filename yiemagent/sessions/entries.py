@@ -20,9 +20,9 @@ from typing import Any, get_args
 import attrs
 
 from yiemagent import codec
-from yiemagent.errors import InvalidJson
+from yiemagent.errors import ConfigurationError, InvalidJson
 from yiemagent.messages import AgentMessage
-from yiemagent.payload import FrozenDict, freeze_json
+from yiemagent.payload import FrozenDict, compact_json, freeze_json
 from yiemagent.record import Record
 from yiemagent.sessions.bodies import Body, QueuedKind, UnknownBody
 from yiemagent.streaming import StreamEvent
@@ -89,20 +89,23 @@ class Header(Record):
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
+_MESSAGES = frozenset(get_args(AgentMessage))
+
 _ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def encode(entry: Entry) -> str:
-    """Give an entry as one line of JSON, without its newline.
+    """Give an entry as one line of JSON, without its newline; what `decode` would not take is not written.
 
     Raises:
-        InvalidJson: where something in it is nested too deeply to be written.
+        InvalidJson: where a field holds what it can't hold, or something that is nested too deeply to be written.
+        TypeError: where it holds as a message what is none.
     """
     body = entry.body
     written: dict[str, Any] = {"id": entry.id}
     if not body.is_side:
         written["parent"] = entry.parent_id
-    written["time"] = entry.time.isoformat()
+    written["time"] = _written_time(entry.time)
     written["type"] = body.type
     kind: Any = type(body)
     for field in _fields(kind):
@@ -118,48 +121,51 @@ def encode_message(
     """Give the line that `encode` gives for an entry with a message; nearly every entry is one, and this is quicker.
 
     Raises:
-        InvalidJson: where something in it is nested too deeply to be written.
+        InvalidJson, TypeError: see `encode`.
     """
     parent = "null" if parent_id is None else parent_id
-    written = codec.dumps(message)
+    written = codec.dumps(_checked_message(message))
     return (
-        f'{{"id":{entry_id},"parent":{parent},"time":"{time.isoformat()}",'
+        f'{{"id":{entry_id},"parent":{parent},"time":"{_written_time(time)}",'
         f'"type":"message","message":{written}}}'
     )
 
 
 def encode_header(header: Header) -> str:
-    """Give a header as one line of JSON, without its newline."""
+    """Give a header as one line of JSON, without its newline.
+
+    Raises:
+        ConfigurationError: where its name is no text.
+    """
     written = {
         "type": "session",
         "version": VERSION,
         "id": header.id,
-        "time": header.time.isoformat(),
+        "time": _written_time(header.time),
     }
     if header.name is not None:
+        if not isinstance(header.name, str):
+            raise ConfigurationError(f"a session's name must be text, not {header.name!r}")
         written["name"] = header.name
     if header.forked_from is not None:
         written["forked_from"] = header.forked_from
     return _line({**written, **header.extra})
 
 
-def _encoder() -> Callable[[Any], str]:
-    """Give the writer of compact JSON: the one behind `json.dumps`, made once instead of for each call."""
-    encoder: Any = json.encoder
-    make = encoder.c_make_encoder
-    if make is None:  # pragma: no cover  # a Python without its C modules
-        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-    write_text = json.encoder.encode_basestring
-    parts = make(None, None, write_text, None, ":", ",", False, False, False)
-    return lambda data: "".join(parts(data, 0))
+def _written_time(time: datetime) -> str:
+    """Give a time in UTC; that of a clock without an offset is local time, as Python takes it."""
+    return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat()
 
 
-_compact = _encoder()
+def _checked_message(message: Any) -> Any:
+    if message.__class__ not in _MESSAGES:
+        raise TypeError(f"{message!r} is no message, such as UserMessage(…)")
+    return message
 
 
 def _line(data: dict[str, Any]) -> str:
     try:
-        return _encodable(_compact(data), data)
+        return _encodable(compact_json(data), data)
     except RecursionError:
         raise InvalidJson("the entry is nested too deeply for JSON") from None
 
@@ -269,10 +275,6 @@ def _expected(what: str, value: Any, key: str) -> InvalidJson:
     return InvalidJson(f"{key}: expected {what}, not {value!r}")
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _read_text(value: Any, key: str) -> str:
     if not isinstance(value, str):
         raise _expected("text", value, key)
@@ -317,15 +319,20 @@ def _write_events(events: Iterable[StreamEvent]) -> list[Any]:
     return [codec.to_json(event) for event in events]
 
 
-# How a field of each type is written and read, by the type as its class spells it.
-_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
-    "str": (_same, _read_text),
-    "str | None": (_same, _maybe(_read_text)),
-    "int": (_same, _read_number),
-    "int | None": (_same, _maybe(_read_number)),
+def _write_message(message: AgentMessage) -> dict[str, Any]:
+    return codec.to_json(_checked_message(message))
+
+
+# How a field of each type is written and read, by the type as its class spells it; None: as it is read, so that
+# nothing is written that can't be read again.
+_FORMS: Mapping[str, tuple[Callable[[Any], Any] | None, Callable[[Any, str], Any]]] = {
+    "str": (None, _read_text),
+    "str | None": (None, _maybe(_read_text)),
+    "int": (None, _read_number),
+    "int | None": (None, _maybe(_read_number)),
     "Any": (codec.json_payload, lambda value, _key: value),
-    "QueuedKind": (_same, _read_kind),
-    "AgentMessage": (codec.to_json, _read_message),
+    "QueuedKind": (None, _read_kind),
+    "AgentMessage": (_write_message, _read_message),
     "tuple[int, ...]": (list, functools.partial(_read_list, read=_read_number)),
     "tuple[StreamEvent, ...]": (_write_events, functools.partial(_read_list, read=_read_event)),
 }
@@ -361,6 +368,10 @@ def _field(field: Any) -> _Field:
     key = field.name if field.name == "call_id" else field.name.removesuffix("_id")
     factory = getattr(field.default, "factory", None)
     default = field.default if factory is None else factory()
-    return _Field(
-        field.name, key, field.default is attrs.NOTHING, default, *_FORMS[str(field.type)]
-    )
+    write, read = _FORMS[str(field.type)]
+    required = field.default is attrs.NOTHING
+    return _Field(field.name, key, required, default, write or _as_read(read, key), read)
+
+
+def _as_read(read: Callable[[Any, str], Any], key: str) -> Callable[[Any], Any]:
+    return lambda value: read(value, key)

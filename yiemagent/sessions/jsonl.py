@@ -15,6 +15,7 @@ import logging
 import os
 import pathlib
 import re
+import stat
 import weakref
 import zlib
 from array import array
@@ -34,6 +35,7 @@ _SEAL = re.compile(rb',"sum":"([0-9a-f]{8})("\}|)')
 _BLANK = b" \t\r\n\0"
 _BLOCK = 1 << 20
 _BINARY: int = getattr(os, "O_BINARY", 0)
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 
 
 class _End(NamedTuple):
@@ -121,9 +123,12 @@ class JsonlStore:
         """
         flags = (os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND) | _BINARY
         try:
-            fd = os.open(path, flags)
+            fd = os.open(path, flags | _NO_WAIT)
         except OSError as error:
             raise SessionError(f"{path} can't be opened: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe would be waited for
+            os.close(fd)
+            raise SessionError(f"{path} can't be opened: it is no regular file")
         store = cls(path, fd, fsync=fsync, writable=not read_only)
         try:
             if not read_only:

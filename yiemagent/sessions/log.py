@@ -184,8 +184,8 @@ class Log:
                 line = encode_message(number, parent, now, body.message)
             else:
                 entry = Entry(number, None if body.is_side else parent, now, body)
-                tree.check(entry)
                 line = encode(entry)
+                tree.check(entry)
         except InvalidJson as error:
             raise SessionError(f"{store.path or 'the session'}: {error}") from error
         self._unsure = True  # an interrupt may come between any two of the following steps
@@ -301,11 +301,13 @@ class Log:
     def copy(self, leaf_id: int | None) -> list[str]:
         """Give the lines that the path to an entry needs elsewhere: its own, the messages that waited, its labels.
 
+        Behind the leaf, what could not be written here follows, so that a full disk or a file that vanished keeps it
+        from nobody.
+
         Raises:
             SessionError: there is no such entry in the tree, or one can't be read.
         """
-        if not self.recovering:
-            self.flush()
+        self._settle()
         tree = self.tree
         with self._named():
             wanted = set(tree.path(leaf_id))
@@ -321,7 +323,10 @@ class Log:
                 wanted.add(tree.position(body.queued_id))
             elif isinstance(body, LabelBody) and body.target_id in ids:
                 wanted.add(position)
-        return [lines[position] for position in sorted(wanted)]
+        unwritten = (
+            () if self.recovering or leaf_id != tree.leaf_id else map(encode, self._waiting())
+        )
+        return [*(lines[position] for position in sorted(wanted)), *unwritten]
 
     # -- recovery --
 

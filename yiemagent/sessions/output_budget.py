@@ -223,7 +223,7 @@ class OutputBudget:
             self.folder / pathlib.PurePath(file).name
         )  # whatever it says before that: no other folder is read
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes().decode()  # line ends as they are
         except OSError as error:
             raise ToolError(f"{file!r} can't be read: {error.strerror or error}") from error
         size = self._limit.max_bytes or OutputLimit().max_bytes or 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from yiemagent.errors import ConfigurationError
-from yiemagent.sessions.entries import Header
+from yiemagent.sessions.entries import Header, encode_header
 from yiemagent.sessions.jsonl import JsonlStore
 from yiemagent.sessions.store import Fsync
 
-__all__ = ["SUFFIXES", "checked_fsync", "file_of", "store_of"]
+__all__ = ["SUFFIXES", "begun", "checked_fsync", "file_of", "store_of"]
 
 SUFFIXES = {".jsonl": "jsonl", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
 
@@ -36,6 +38,17 @@ def store_of(path: pathlib.Path) -> Any:
     from yiemagent.sessions.sqlite import SqliteStore  # loads with the first database
 
     return SqliteStore
+
+
+def begun(path: pathlib.Path, header: Header, fsync: Fsync, lines: Iterable[str] = ()) -> Any:
+    """Begin a session in a file, and give its store; where the path is a link to nothing yet, at its end.
+
+    Raises:
+        SessionError: there is a file of this name already, or none can be made.
+    """
+    if path.is_symlink() and not path.exists():
+        path = pathlib.Path(os.path.realpath(path))
+    return store_of(path).create(path, encode_header(header), lines, fsync=checked_fsync(fsync))
 
 
 def checked_fsync(fsync: Fsync) -> Fsync:

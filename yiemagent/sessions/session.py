@@ -25,7 +25,7 @@ from yiemagent.sessions.bodies import (
 from yiemagent.sessions.conversation import context_of
 from yiemagent.sessions.entries import Entry, Header, encode_header
 from yiemagent.sessions.log import grow
-from yiemagent.sessions.places import checked_fsync, file_of, store_of
+from yiemagent.sessions.places import begun, checked_fsync, file_of, store_of
 from yiemagent.sessions.store import Fsync, MemoryStore
 from yiemagent.sessions.tree import Tree
 
@@ -66,8 +66,7 @@ class Session(AgentSide):
             SessionError: the file exists, or can't be made.
         """
         header = Header(os.urandom(16).hex(), clock(), name)
-        path = file_of(pathlib.Path(place), header, store)
-        made = store_of(path).create(path, encode_header(header), fsync=checked_fsync(fsync))
+        made = begun(file_of(pathlib.Path(place), header, store), header, fsync)
         return cls(made, batch=fsync == "batch", clock=clock)
 
     @classmethod
@@ -93,8 +92,9 @@ class Session(AgentSide):
             SessionError: there is none, it is damaged (the text names the line), or somebody else writes it.
         """
         file = pathlib.Path(path)
-        if create and not file.exists():
-            return cls.create(file, fsync=fsync, clock=clock)
+        if create and not read_only and not file.exists():
+            made = begun(file, Header(os.urandom(16).hex(), clock()), fsync)
+            return cls(made, batch=fsync == "batch", clock=clock)
         tree = Tree()
         opened = store_of(file).open(
             file,
@@ -195,7 +195,12 @@ class Session(AgentSide):
             return self._log.write(MessageBody(message))
 
     def add_custom(self, custom_type: str, data: Any = None) -> int:
-        """Write what an application wants to keep at the leaf, and give its entry's id; no model sees it."""
+        """Write what an application wants to keep at the leaf, and give its entry's id; no model sees it.
+
+        Args:
+            custom_type: the application's name for it.
+            data: JSON values; what JSON lacks (NaN) becomes null, what is no JSON value its text.
+        """
         with self._held():  # it changes no conversation, so it may come while an agent works
             return self._log.write(CustomBody(custom_type, data))
 
@@ -280,10 +285,7 @@ class Session(AgentSide):
             header = Header(os.urandom(16).hex(), utc_now(), name or self.header.name, forked_from)
             lines = self._log.copy(leaf)
         path = file_of(pathlib.Path(place), header, "jsonl")
-        store = store_of(path).create(
-            path, encode_header(header), lines, fsync=checked_fsync(fsync)
-        )
-        return Session(store, batch=fsync == "batch")
+        return Session(begun(path, header, fsync, lines), batch=fsync == "batch")
 
     # -- the end --
 

@@ -70,7 +70,7 @@ class SqliteStore:
             0,
         )  # how many lines there are behind the header, and the last sum; replaced whole
         self._unsure = False  # whether there may be more in the database than was noted
-        self._close = weakref.finalize(self, _close, connection, lock)
+        self._close = weakref.finalize(self, _close, connection, lock, path)
         if lock is not None:
             disown_in_children(self)
 
@@ -86,6 +86,8 @@ class SqliteStore:
             SessionError: there is a file already, or none can be made there.
         """
         with _translated(path, "made"), named_whole(path) as hidden:
+            # For its owner's eyes; SQLite gives the files beside it the same mode.
+            os.close(os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             connection = sqlite3.connect(hidden, isolation_level=None)
             with contextlib.closing(connection):
                 connection.executescript(_SCHEMA)
@@ -122,7 +124,7 @@ class SqliteStore:
         with _translated(path, "opened"):
             lock = None if read_only else _locked(path)
             try:
-                left_out = check_log(path)
+                left_out = check_log(_real(path))
                 connection = _reading(path) if read_only else _writing(path, fsync)
                 store = cls(path, connection, lock)
             except BaseException:  # whatever it is, nobody gets the store: the lock must go
@@ -236,6 +238,8 @@ class SqliteStore:
         """Give lines; see `Store`."""
         last = self._end[0] if stop is None else min(stop, self._end[0])
         while start < last:
+            if not self._close.alive:
+                raise SessionError(f"{self.path} {self._refusal}")
             # The row above comes with them, since each sum is begun with the one before.
             until = min(start + _BATCH, last)
             with _translated(self.path, "read"):
@@ -279,13 +283,23 @@ def _sum(line: str, before: int) -> int:
 
 
 def _locked(path: pathlib.Path) -> LockFile:
-    lock = LockFile(path.with_name(f"{path.name}-lock"))
+    lock = LockFile(_beside(path, "-lock"))
     if not lock.take():
         raise SessionError(
             f"{path} is in use: another agent or process writes it; close it there, or open it with "
             f"read_only=True"
         )
     return lock
+
+
+def _real(path: pathlib.Path) -> pathlib.Path:
+    """Give the database itself, where its path is a link and so one of many names."""
+    return pathlib.Path(os.path.realpath(path))
+
+
+def _beside(path: pathlib.Path, ending: str) -> pathlib.Path:
+    real = _real(path)
+    return real.with_name(f"{real.name}{ending}")
 
 
 def _writing(path: pathlib.Path, fsync: Fsync) -> sqlite3.Connection:
@@ -311,7 +325,7 @@ def _reading(path: pathlib.Path) -> sqlite3.Connection:
     try:
         return _tried(address)
     except sqlite3.OperationalError:
-        if path.with_name(f"{path.name}-wal").exists():
+        if _beside(path, "-wal").exists():
             raise
         return _tried(f"{address}&immutable=1")
 
@@ -327,12 +341,26 @@ def _tried(address: str) -> sqlite3.Connection:
     return connection
 
 
-def _close(connection: sqlite3.Connection, lock: LockFile | None) -> None:
+def _close(connection: sqlite3.Connection, lock: LockFile | None, path: pathlib.Path) -> None:
     try:
         connection.close()
     finally:
         if lock is not None:
             lock.release()
+        else:
+            _tidy(path)
+
+
+def _tidy(path: pathlib.Path) -> None:
+    """Take away the empty files that SQLite makes beside a database for a reader, who may not take them away itself.
+
+    Whoever may write does so when it is the last to close, and SQLite's own locks tell whether it is. A log that is
+    not empty is left to the next writer.
+    """
+    log = _beside(path, "-wal")
+    with contextlib.suppress(OSError, sqlite3.Error):  # they harm nobody
+        if log.stat().st_size == 0:
+            _tried(f"{path.absolute().as_uri()}?mode=rw").close()
 
 
 @contextlib.contextmanager

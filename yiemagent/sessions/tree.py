@@ -24,6 +24,7 @@ from yiemagent.sessions.entries import Entry
 
 __all__ = ["Tree"]
 
+_MOST = 2**63 - 2  # the greatest id that an array holds, and one that may follow it
 _ROOT, _SIDE = -1, -2  # in place of a parent's position
 _MESSAGES = frozenset(
     {"message", "delivered", "branch_summary"}
@@ -91,6 +92,8 @@ class Tree:
             raise InvalidJson(
                 f"id: {entry_id} does not count up; {self.next_id} is the least it may be"
             )
+        if entry_id > _MOST:
+            raise InvalidJson(f"id: {entry_id} is more than {_MOST}")
         number = self._kind_numbers.get(kind)
         if number is None:
             number = self._kind_numbers[kind] = len(self._kind_names)
@@ -174,7 +177,7 @@ class Tree:
         Raises:
             InvalidJson: there is none of this id in the tree.
         """
-        position = self._place(leaf_id)
+        position = self._place(leaf_id, "")
         found = []
         while position >= 0:
             found.append(position)
@@ -202,17 +205,20 @@ class Tree:
     def _in_tree(self) -> Iterator[int]:
         return (position for position, parent in enumerate(self._parents) if parent != _SIDE)
 
-    def _place(self, entry_id: int | None) -> int:
-        return _ROOT if entry_id is None else self._check_in_tree(entry_id)
+    def _place(self, entry_id: int | None, key: str = "parent") -> int:
+        return _ROOT if entry_id is None else self._check_in_tree(entry_id, key)
 
-    def _check_in_tree(self, entry_id: int) -> int:
-        position = self._position(entry_id, "parent")
+    def _check_in_tree(self, entry_id: int, key: str = "parent") -> int:
+        position = self._position(entry_id, key)
         if self._parents[position] == _SIDE:
             raise InvalidJson(f"entry {entry_id} stands beside the tree: nothing can follow it")
         return position
 
     def _position(self, entry_id: int, key: str) -> int:
+        where = key and f"{key}: "
+        if not isinstance(entry_id, int):
+            raise InvalidJson(f"{where}expected the id of an entry, not {entry_id!r}")
         position = bisect_left(self._ids, entry_id)
         if position == len(self._ids) or self._ids[position] != entry_id:
-            raise InvalidJson(f"{key}: there is no entry {entry_id}")
+            raise InvalidJson(f"{where}there is no entry {entry_id}")
         return position
