@@ -238,7 +238,7 @@ def _checked(event: DoneEvent | ErrorEvent) -> AssistantMessage:
 _STOP_REASONS = get_args(StopReason)
 
 
-def _misfit(message: AssistantMessage) -> str | None:
+def _misfit(message: Any) -> str | None:
     """Say what a message holds of the wrong kind, which could be counted, sent and kept by nobody; None: nothing."""
     for name in ("api", "provider", "model"):
         if not isinstance(getattr(message, name), str):
