@@ -64,6 +64,31 @@ def streaming(*events, error=None):
     return stream
 
 
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"usage": {"input_tokens": 3}}, "usage is {'input_tokens': 3}; give an LlmUsage"),
+        ({"usage": LlmUsage(10, 3, cost="3")}, "usage.cost is '3'; give a number, or None"),
+    ],
+)
+def test_an_answer_that_holds_what_it_may_not_is_an_error(odd, said):
+    """A model of the user's own may give anything: what can't be added up is said, and the run ends."""
+    done = run(streaming(DoneEvent(attrs.evolve(AssistantMessage("fine"), **odd))))
+
+    assert done.answer.stop_reason == "error"
+    assert f"BadResponseError: the stream ended with a message whose {said}" in (
+        done.answer.error_message
+    )
+    assert [message.stop_reason for message in answers(done)] == ["error"]
+
+
+def test_an_answer_may_cost_whole_dollars():
+    """A price is any number."""
+    usage = LlmUsage(10, 3, cost=2)
+
+    assert run(streaming(DoneEvent(AssistantMessage("fine", usage=usage)))).answer.usage == usage
+
+
 # -- how it streams in --
 
 

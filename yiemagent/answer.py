@@ -18,6 +18,7 @@ from yiemagent.messages import (
     AgentMessage,
     AssistantMessage,
     LlmMessage,
+    LlmUsage,
     StopReason,
     TextContent,
     model_id,
@@ -225,10 +226,25 @@ def _checked(event: DoneEvent | ErrorEvent) -> AssistantMessage:
     message = event.message
     if not isinstance(message, AssistantMessage):
         raise BadResponseError(f"the stream ended with {message!r}, which is no AssistantMessage")
+    misfit = _misfit(message.usage)
+    if misfit is not None:
+        raise BadResponseError(f"the stream ended with a message whose {misfit}")
     if message.failed or isinstance(event, DoneEvent):
         return message
     text = message.error_message or error_text(event.error or BadResponseError("the stream failed"))
     return attrs.evolve(message, stop_reason="error", error_message=text)
+
+
+def _misfit(usage: Any) -> str | None:
+    """Say why what an answer consumed can't be added to what the run did; None: it can."""
+    if usage is None:
+        return None
+    if not isinstance(usage, LlmUsage):
+        return f"usage is {usage!r}; give an LlmUsage"
+    cost: Any = usage.cost
+    if not isinstance(cost, float | int | None):
+        return f"usage.cost is {cost!r}; give a number, or None"
+    return None
 
 
 EMPTY_TEXT = "the model gave an empty answer: neither text nor a tool call"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
@@ -126,6 +126,9 @@ def _is_number(value: Any, kinds: Any) -> bool:
 class ToolProcesses(Protocol):
     """The port to the wing: a bounded pool of processes that run tool files. Safe to use from many threads."""
 
+    def load_ahead(self, paths: Sequence[Path], limits: ProcessLimits) -> None:
+        """Begin to load files side by side; returns at once, and `load` gives what comes of each."""
+
     def load(self, path: Path, limits: ProcessLimits) -> Any:
         """Load a tool file in a process and give a `LoadedFile` whose `given` is a tool that runs there.
 
@@ -185,6 +188,13 @@ class Isolation:
         before = self._folders.get(folder, self._default)
         _check(mode or before[0], limits)
         self._folders[folder] = (mode or before[0], limits or before[1])
+
+    def load_ahead(self, paths: Iterable[Path]) -> None:
+        """Begin to load the files of one folder side by side, as far as they are loaded in processes."""
+        told = [(path, *self._of(path)) for path in paths]
+        isolated = [path for path, mode, _ in told if mode == "process"]
+        if isolated:
+            self._processes().load_ahead(isolated, told[0][2])
 
     def load(self, path: Path) -> Any:
         """Load a file in a process and give what `ToolProcesses.load` does; None where it is to be loaded here."""

@@ -404,6 +404,8 @@ def _load_all(store: ToolStore, folder: Path, on_error: str) -> dict[str, AgentT
     tools: dict[str, AgentTool] = {}
     paths = tool_files(folder)
     store._keep_only(folder, paths)
+    if on_error == "skip":  # each is asked for then, whatever comes of the others
+        store._isolation.load_ahead(path for path in paths if store._loaded(path) is None)
     for path in paths:
         try:
             tool = load_tool_file(store, path)

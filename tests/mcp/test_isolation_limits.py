@@ -6,7 +6,6 @@ import re
 import resource
 import signal
 import sys
-import textwrap
 import threading
 import time
 
@@ -17,25 +16,16 @@ from yiemagent import (
     AbortSignal,
     ProcessLimits,
     ToolError,
-    ToolLoadError,
-    ToolStore,
     YiemAgent,
     abort_agent,
     ask,
-    load_tools,
 )
 from yiemagent.errors import AbortedError
-from yiemagent.mcp.isolation import FileProcesses
 from yiemagent.testing import ScriptedModel, call
 
 # Holds the interpreter lock for longer than any test lasts, without looking at signals.
 IN_C = "sum(range(10**13))"
 BACKTRACKING = "import re; re.match('(a|a)*b', 'a' * 60)"
-
-
-# A file that changes the server in its process.
-LIES = "import yiemagent.mcp.worker_main; yiemagent.mcp.worker_main."
-ASKS = {"resultType": "input_required", "requestState": "x"}
 
 
 @pytest.fixture
@@ -323,167 +313,9 @@ def test_a_fork_does_not_keep_the_connection_open(tmp_path):
         assert time.monotonic() - begun < 10
 
 
-# -- loading ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "words"),
-    [
-        ("raise ValueError('no')", 1, "ValueError: no"),
-        ("x = (\n", 1, "SyntaxError"),
-        ("import sys\nsys.exit(2)", 2, "SystemExit: 2"),
-        ("import os\nos._exit(2)", None, "its process ended with exit code 2"),
-        ("import ctypes\nctypes.string_at(0)", None, "its process was ended by SIGSEGV"),
-        ("import os\nos.close(0); os.closerange(3, 50)", None, "its process"),
-        ("x = 1", None, "defines no function get_tool()"),
-        ("def get_tool(): return 5", None, "get_tool() gave 5; it must give an AgentTool"),
-        ("import nothing_of_this_name", 1, "ModuleNotFoundError"),
-        (f"import os\nos.unlink(__file__)\n{RUN}", None, "bad.py can't be read"),
-        (
-            f"open(__file__, 'a').write('#')\n{RUN}",
-            None,
-            "bad.py changed while it was loaded; load it again",
-        ),
-        (
-            f"{LIES} tool_facts = lambda tool: {{}}\n{RUN}",
-            None,
-            "does not tell what it is: KeyError",
-        ),
-        (f"{LIES} _FileServer.handle = lambda *_: {{'tools': []}}\n{RUN}", None, "does not tell"),
-        (f"{LIES} _FileServer.handle = lambda *_: {ASKS}\n{RUN}", None, "can't ask its caller"),
-    ],
-)
-def test_a_file_that_cannot_be_loaded_is_reported(tmp_path, text, line, words):
-    """The error names file, line and reason, the others load, and no process is left."""
-    (tmp_path / "bad.py").write_text(text)
-    (tmp_path / "run.py").write_text(RUN)
-    store = ToolStore(isolation="process")
-    try:
-        loaded = load_tools(store, tmp_path)
-        [error] = store.load_errors
-    finally:
-        store.close()
-
-    assert list(loaded) == ["run"]
-    assert error.path == str(tmp_path / "bad.py")
-    assert error.line == line
-    assert words in error.reason
-    assert str(error).startswith(f"{error.path}:")
-
-
-def test_a_file_that_hangs_is_ended(tmp_path):
-    """Loading has a limit of its own, C code included."""
-    path = tmp_path / "bad.py"
-    path.write_text(IN_C)
-    processes = FileProcesses(1, load_timeout_s=2.0)
-
-    with pytest.raises(ToolLoadError, match=r"bad\.py: it did not load within 2 s, and was ended"):
-        processes.load(path, ProcessLimits())
-
-
-def test_memory_that_is_too_little_is_told(tmp_path):
-    """A file that needs more than its limit while it is loaded is an error of the file."""
-    (tmp_path / "bad.py").write_text("x = bytearray(1 << 30)\n" + RUN)
-    store = ToolStore(isolation="process", limits=ProcessLimits(memory_bytes=256 << 20))
-    load_tools(store, tmp_path)
-    [error] = store.load_errors
-    store.close()
-
-    assert error.reason == "MemoryError"
-    assert error.line == 1
-
-
-def test_a_folder_that_is_not_there_is_told(tmp_path):
-    """A working folder that does not exist is an error that names it."""
-    (tmp_path / "run.py").write_text(RUN)
-    store = ToolStore(isolation="process", limits=ProcessLimits(cwd=tmp_path / "nowhere"))
-    load_tools(store, tmp_path)
-    [error] = store.load_errors
-
-    assert "nowhere" in error.reason
-
-
 def test_signals_of_the_terminal_do_not_reach_it(store):
     """It leads a session of its own, so that Ctrl-C is ours alone."""
     code = "import os; result = {'own': os.getsid(0) == os.getpid() == os.getpgrp()}"
 
     assert does(store, code).details == {"own": True}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_what_a_file_does_to_its_process_is_gone_with_it(tmp_path):
-    """A fork, replaced builtins and a file that deletes itself later harm nobody else."""
-    text = f"import builtins, os\nif os.fork() == 0:\n    import signal; signal.pause()\n{RUN}"
-    with isolated(tmp_path, {"run": text}) as store:
-        does(store, "import builtins; builtins.len = None")
-        with pytest.raises(ToolError, match="'NoneType' object is not callable"):
-            does(store, "import builtins; builtins.isinstance = None")
-        with pytest.raises(ToolError, match="exit code 1"):
-            does(store, f"import os; os.unlink({str(tmp_path / 'run.py')!r}); os._exit(1)")
-        again = does(store, "result = len('abc')").text
-
-    assert again == "3"
-
-
-def test_a_tool_that_changes_its_name_is_not_found(tmp_path):
-    """Where the file gives another tool in its process, the call is an error that says so."""
-    text = """
-        import os
-        from yiemagent import AgentTool
-
-        def get_tool():
-            name = f"me_{os.getpid()}"
-            return AgentTool(name, description="Me.", execute=print, isolation="process")
-    """
-    (tmp_path / "me.py").write_text(textwrap.dedent(text))
-    store = ToolStore()
-    name = f"me_{os.getpid()}"
-    try:
-        load_tools(store, tmp_path, on_error="raise")
-        with pytest.raises(ToolError, match=f"^{name}: Tool '{name}' not found"):
-            store.get(name).execute("id", {})
-    finally:
-        store.close()
-
-
-def test_a_file_that_loads_only_here_is_told_when_it_is_called(tmp_path):
-    """A tool that was loaded here and can't be loaded in its process is an error with the reason."""
-    text = RUN.replace("@tool(", "@tool(isolation='process', ")
-    (tmp_path / "run.py").write_text(f"import os\nassert os.getpid() == {os.getpid()}\n{text}")
-    store = ToolStore()
-    try:
-        load_tools(store, tmp_path, on_error="raise")
-        with pytest.raises(
-            ToolError, match=r"run can't be loaded in its process: .*run\.py:2: Assert"
-        ):
-            does(store, "")
-    finally:
-        store.close()
-
-
-def test_without_a_python_there_is_no_process(tmp_path, monkeypatch):
-    """Where Python does not know where it is, as in a frozen program, loading says so."""
-    (tmp_path / "run.py").write_text(RUN)
-    monkeypatch.setattr(sys, "executable", "")
-
-    with pytest.raises(ToolLoadError, match="needs a POSIX system, and a Python"):
-        load_tools(ToolStore(isolation="process"), tmp_path, on_error="raise")
-
-
-def test_without_a_thread_there_is_no_process(tmp_path, monkeypatch):
-    """Where the system gives no thread to read from it, no process and no place is left behind."""
-    processes = FileProcesses(1)
-    path = tmp_path / "run.py"
-    path.write_text(RUN)
-
-    def refuse(_thread):
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(ToolLoadError, match="no process could be started"):
-            processes.load(path, ProcessLimits())
-
-    loaded = processes.load(path, ProcessLimits())
-    processes.close()
-    assert loaded.given.name == "run"

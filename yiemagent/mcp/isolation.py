@@ -10,9 +10,12 @@ that leaves unknown what it is doing. The next call gets another one.
 
 from __future__ import annotations
 
+import collections
 import contextlib
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import attrs
@@ -24,11 +27,13 @@ from yiemagent.errors import (
     InvalidJson,
     McpError,
     McpTimeout,
+    McpTransportError,
     ToolError,
     ToolLoadError,
 )
 from yiemagent.isolation import ProcessLimits
 from yiemagent.mcp.calls import Call
+from yiemagent.mcp.threads import start_daemon
 from yiemagent.mcp.worker import ToolSource
 from yiemagent.mcp.worker_pool import WorkerPool
 from yiemagent.mcp.worker_words import (
@@ -59,7 +64,37 @@ class FileProcesses:
 
     def __init__(self, max_processes: int, load_timeout_s: float = LOAD_TIMEOUT_S) -> None:
         self._pool = WorkerPool(max_processes)
+        self._max_loaders = min(max_processes, max(2, os.cpu_count() or 1))
         self._load_timeout_s = load_timeout_s
+        # What comes of files that are loaded ahead; single steps of a dict are atomic, and who pops it has it.
+        self._ahead: dict[tuple[Path, ProcessLimits], SimpleQueue[LoadedFile | BaseException]] = {}
+
+    def load_ahead(self, paths: Sequence[Path], limits: ProcessLimits) -> None:
+        """Begin to load files side by side; returns at once, and `load` gives what comes of each."""
+        if len(paths) < 2:
+            return
+        self._ahead = {(path, limits): SimpleQueue() for path in paths}
+        work = collections.deque(self._ahead.items())
+        for number in range(min(len(paths), self._max_loaders)):
+            try:
+                start_daemon(f"yiem-tool-loader-{number + 1}", self._load_all, work)
+            except (
+                McpTransportError
+            ):  # those that run do it all; without any, each is loaded when it is asked for
+                if number == 0:
+                    self._ahead = {}
+                return
+
+    def _load_all(
+        self, work: collections.deque[tuple[tuple[Path, ProcessLimits], SimpleQueue[Any]]]
+    ) -> None:
+        while work:
+            with contextlib.suppress(IndexError):  # another took the last
+                (path, limits), outcome = work.popleft()
+                try:
+                    outcome.put(self._load(path, limits))
+                except BaseException as error:  # whatever it is, it is raised where somebody waits
+                    outcome.put(error)
 
     def load(self, path: Path, limits: ProcessLimits) -> LoadedFile:
         """Load a file in a process and give what it gave: a tool that runs there. No code of it runs here.
@@ -67,6 +102,13 @@ class FileProcesses:
         Raises:
             ToolLoadError: whatever goes wrong, the end of the process and a hang included.
         """
+        ahead = self._ahead.pop((path, limits), None)
+        found = None if ahead is None else ahead.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found if found is not None and found.is_current() else self._load(path, limits)
+
+    def _load(self, path: Path, limits: ProcessLimits) -> LoadedFile:
         call = Call("tools/list", timeout_s=self._load_timeout_s)
         try:
             with self._pool.worker(ToolSource(path, (), limits), call) as worker:
