@@ -283,11 +283,9 @@ def clean_message(message: LlmMessage) -> LlmMessage:
 
 def _is_clean(message: Any) -> bool:
     for block in message.content:
-        if block.__class__ is TextContent:
-            if not _is_clean_json(block.text):
+        for value in _TEXTS[block.__class__](block):
+            if not (value.__class__ is str and value.isascii()) and not _is_clean_json(value):
                 return False
-        elif not _is_clean_json(_TEXTS[block.__class__](block)):
-            return False
     return message.role != "toolResult" or _is_clean_json(message.tool_name)
 
 

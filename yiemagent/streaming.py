@@ -211,9 +211,10 @@ def with_own_ids(message: AssistantMessage) -> AssistantMessage:
     """Give an answer as it is kept: each call has an id of its own, fresh where it is missing or doubled, and one that
     broke off has the text of its arguments; the same object where nothing is to do.
     """
-    calls = message.tool_calls
-    if not calls or (len(calls) == 1 and calls[0].id and calls[0].partial_json is None):
-        return message  # as nearly every answer is
+    if len(message.content) == 1:  # as nearly every answer has it
+        (block,) = message.content
+        if not isinstance(block, ToolCall) or (block.id and block.partial_json is None):
+            return message
     seen: set[str] = set()
     changed = False
     blocks: list[AssistantContent] = []
