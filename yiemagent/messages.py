@@ -171,9 +171,10 @@ def shown_blocks(content: Any) -> tuple[MessageContent, ...]:
     Raises:
         TypeError: where it holds anything else, such as the thinking or the tool calls of an answer.
     """
+    if content.__class__ is tuple and _are_all(content, _SHOWN):
+        shown: tuple[MessageContent, ...] = content
+        return shown
     blocks = content_blocks(content)
-    if _are_all(blocks, _SHOWN):
-        return blocks
     for block in blocks:
         if not isinstance(block, (TextContent, ImageContent)):
             kind = type(block).__name__
