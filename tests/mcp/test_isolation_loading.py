@@ -71,6 +71,36 @@ def test_a_file_that_hangs_is_ended(tmp_path):
         processes.load(path, ProcessLimits())
 
 
+def test_a_file_that_finds_no_process_is_told_so(tmp_path):
+    """Where calls have all of them, loading does not wait for ever, and does not blame the file."""
+    fifo, path = tmp_path / "started", tmp_path / "run.py"
+    os.mkfifo(fifo)
+    path.write_text(RUN)
+    (tmp_path / "other.py").write_text(RUN)
+    processes = FileProcesses(1, load_timeout_s=5.0)
+    tool = processes.load(path, ProcessLimits()).given
+    hang = f"import os; os.close(os.open({str(fifo)!r}, os.O_WRONLY)); sum(range(10**13))"
+    failures = []
+
+    def call():
+        try:
+            tool.execute("id", {"code": hang})
+        except ToolError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    fifo.read_bytes()
+    with pytest.raises(
+        ToolLoadError, match=r"other\.py: no process was free to load it within 5 s"
+    ):
+        processes.load(tmp_path / "other.py", ProcessLimits())
+    processes.close()
+    thread.join()
+
+    assert failures == ["run: its process was ended, since its store was closed"]
+
+
 def test_files_are_loaded_side_by_side(tmp_path):
     """Each of two files waits for the other while it is loaded, and both load; what is wrong with a third is told."""
     fifo = tmp_path / "meeting"

@@ -59,7 +59,7 @@ class FileProcesses:
 
     Args:
         max_processes: how many there are at most.
-        load_timeout_s: how long a file may take to load, and its process to start.
+        load_timeout_s: how long a file may take to load, its process to start, and a place to come free for that.
     """
 
     def __init__(self, max_processes: int, load_timeout_s: float = LOAD_TIMEOUT_S) -> None:
@@ -78,9 +78,7 @@ class FileProcesses:
         for number in range(min(len(paths), self._max_loaders)):
             try:
                 start_daemon(f"yiem-tool-loader-{number + 1}", self._load_all, work)
-            except (
-                McpTransportError
-            ):  # those that run do it all; without any, each is loaded when it is asked for
+            except McpTransportError:  # those that run do it all; without any, `load` does
                 if number == 0:
                     self._ahead = {}
                 return
@@ -109,18 +107,20 @@ class FileProcesses:
         return found if found is not None and found.is_current() else self._load(path, limits)
 
     def _load(self, path: Path, limits: ProcessLimits) -> LoadedFile:
-        call = Call("tools/list", timeout_s=self._load_timeout_s)
+        limit_s = self._load_timeout_s
+        late = f"no process was free to load it within {limit_s:g} s"
+        wait = Call("tools/list", timeout_s=limit_s)
         try:
-            with self._pool.worker(ToolSource(path, (), limits), call) as worker:
-                told = _told(worker.ask("tools/list", {}, call))
+            with self._pool.worker(ToolSource(path, (), limits), wait) as worker:
+                late = f"it did not load within {limit_s:g} s, and was ended"
+                told = _told(worker.ask("tools/list", {}, Call("tools/list", timeout_s=limit_s)))
                 digests = tuple((Path(file), str(digest)) for file, digest in told.facts["files"])
                 worker.source = source = ToolSource.of_files(path, digests, limits)
                 tool = told.tool(self._pool, source)
         except ToolLoadError:
             raise
         except McpTimeout:
-            limit = f"{self._load_timeout_s:g} s"
-            raise _not_loaded(path, f"it did not load within {limit}, and was ended") from None
+            raise _not_loaded(path, late) from None
         except (McpError, ToolError, ConfigurationError) as error:
             raise _not_loaded(path, error) from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
