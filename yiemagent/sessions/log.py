@@ -132,10 +132,13 @@ class Log:
         Raises:
             SessionError: it is not written.
         """
-        if not body.is_side:
-            self.flush()
-        else:
-            self._settle()
+        if self._backlog[0]:
+            if body.is_side:
+                self._settle()
+            else:
+                self.flush()
+        elif not body.is_side:
+            self.recovering = False
         return self._write(body)
 
     def write_later(self, body: Body) -> None:
