@@ -198,3 +198,22 @@ def test_an_abort_leaves_a_call_its_grace_and_then_gives_it_up():
     pool.shutdown(wait=False)
 
     assert given == [None, True]
+
+
+def test_a_first_call_of_the_usual_length_rings_nobody():
+    """Whoever looks knows how long calls have at least, and looks by then; one that has less rings."""
+    rings = []
+
+    def steps():
+        now = time.monotonic()
+        for ends_at in (now + 600, now + 500, now + 1):
+            yield call(ends_at=ends_at)
+            rung.append(len(rings))
+
+    rung = []
+    work = Relay(steps(), lambda: rings.append(1), shortest_s=500.0)
+    due_in_s = work.due_in_s()
+    work.go_on()
+
+    assert 450 < due_in_s <= 500
+    assert rung == [0, 0, 1]

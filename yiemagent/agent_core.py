@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -388,6 +389,9 @@ class AgentCore:
             close_gate=self._close_gate,
             on_done=self._bell.ring,
             ring=self._bell.ring,
+            shortest_call_s=min(
+                (tool.timeout_s or math.inf for tool in tools.values()), default=math.inf
+            ),
         )
 
     def _live_tools(self, run: Run) -> Callable[[], Mapping[str, AgentTool]]:

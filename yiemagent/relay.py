@@ -54,6 +54,10 @@ class OwnCall:
 Steps: TypeAlias = Generator[OwnCall, Any, T]
 
 
+def _nothing() -> None:
+    """Be the call that did not begin yet."""
+
+
 class LeftBehind(BaseException):
     """Tells a thread that came back from a call too late that a successor went on."""
 
@@ -66,12 +70,16 @@ class Relay(Generic[T]):
     Args:
         steps: the work.
         ring: called when a call ends sooner than whoever looks after them knows.
+        shortest_s: the least time that calls are known to have, as a rule; infinity: nothing is known.
     """
 
-    def __init__(self, steps: Steps[T], ring: Callable[[], None]) -> None:
+    def __init__(
+        self, steps: Steps[T], ring: Callable[[], None], shortest_s: float = math.inf
+    ) -> None:
         self.thread: threading.Thread | None = None
         self._steps = steps
         self._ring = ring
+        self._shortest_s = shortest_s
         self._call: OwnCall | None = None  # the latest
         self._calling = False
         self._looked_at_by = math.inf  # when somebody looks; infinity: not before a ring
@@ -106,9 +114,8 @@ class Relay(Generic[T]):
     def due_in_s(self) -> float | None:
         """Seconds until a call may have had its time and should be looked at; None: not before a ring."""
         self._looked_at_by = math.inf  # so that a call that begins after this line rings
-        call = self._call
-        if call is None:
-            return None
+        # Before the first call it is as if one began now: most runs are over before anybody has to look.
+        call = self._call or OwnCall(_nothing, time.monotonic() + self._shortest_s)
         remaining_s = call.remaining_s()
         if remaining_s:  # also where it is over by now: those that follow may end later
             self._looked_at_by = call.ends_at

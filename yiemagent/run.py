@@ -15,6 +15,7 @@ import atexit
 import contextvars
 import functools
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -78,6 +79,7 @@ class Run:
         close_gate: called just before AgentEnd: what arrives afterwards belongs to the next run.
         on_done: called when the run is over, its last event included.
         ring: called when `look` is due sooner than it said; None: the run has a thread of its own that looks.
+        shortest_call_s: the least time limit of its tools, so that `ring` is not called for what lasts longer.
     """
 
     def __init__(
@@ -97,12 +99,13 @@ class Run:
         close_gate: Callable[[], None] = _nothing,
         on_done: Callable[[], None] = _nothing,
         ring: Callable[[], None] | None = None,
+        shortest_call_s: float = math.inf,
     ) -> None:
         self.id = os.urandom(16).hex()
         self.name = name
         self.signal = signal or AbortSignal()
         self._watch = _Watch() if ring is None else None
-        self._relay = Relay(self._steps(work), ring or self._watch_itself)
+        self._relay = Relay(self._steps(work), ring or self._watch_itself, shortest_call_s)
         self._grace_s = grace_s
         self._context = context or contextvars.copy_context()
         self._close_gate = close_gate
