@@ -19,7 +19,8 @@ class DaemonThread(threading.Thread):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, daemon=True)
-        self._started = _Unawaited()
+        # The flag that the thread sets when it runs, and that `start` waits for.
+        self._started.wait = _at_once  # type: ignore[method-assign]
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread runs, and then until it has ended; `timeout` seconds for each at most."""
@@ -27,8 +28,5 @@ class DaemonThread(threading.Thread):
             super().join(timeout)
 
 
-class _Unawaited(threading.Event):
-    """The flag that a thread sets when it runs; nobody waits for it."""
-
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - see above
-        return True
+def _at_once(timeout: float | None = None) -> bool:  # noqa: ARG001 - it stands for `Event.wait`
+    return True
