@@ -22,7 +22,7 @@ from yiemagent.cli.ask import add_ask, ask_command
 from yiemagent.cli.main import main
 from yiemagent.cli.sessions import SessionParts, add_sessions, sessions_command
 from yiemagent.cli.terminal import Terminal, UsageProblem
-from yiemagent.sessions import Session, take_up_paused, waiting_for_approval
+from yiemagent.sessions import Session, history_of, take_up_paused, waiting_for_approval
 from yiemagent.testing import ScriptedModel, call, calls
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -334,7 +334,9 @@ def resumed(path, *words, typed=None):
     options = parser.parse_args(["sessions", "resume", str(path), "--with", "files", *words])
     err = Watched()
     model = ScriptedModel(default="Done.")
-    parts = SessionParts(Session.open, (), lambda _: model, waiting_for_approval, take_up_paused)
+    parts = SessionParts(
+        Session.open, history_of, (), lambda _: model, waiting_for_approval, take_up_paused
+    )
     before = sys.stdin
     with io.StringIO() if typed is None else Keyboard(typed) as stdin:
         sys.stdin = stdin

@@ -67,6 +67,29 @@ def test_a_subscription_is_acknowledged_first():
         }
 
 
+def test_what_changes_during_the_acknowledgement_is_told_behind_it():
+    """Whoever knows that it listens misses nothing."""
+    with serving() as server:
+        client = Client(server)
+        send, sent = client.channel.send, []
+
+        def changing(message):
+            sent.append(message["method"])
+            if len(sent) == 1:
+                server.store.register(tool("t"))
+            send(message)
+
+        client.channel.send = changing
+        listen(client, toolsListChanged=True)
+        client.channel.next_sent()
+
+        assert client.channel.next_sent()["method"] == "notifications/tools/list_changed"
+        assert sent == [
+            "notifications/subscriptions/acknowledged",
+            "notifications/tools/list_changed",
+        ]
+
+
 def test_only_what_was_asked_for_is_told():
     """Changes of another kind, and of other resources, are not told."""
     with serving() as server:

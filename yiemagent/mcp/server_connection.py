@@ -315,8 +315,7 @@ class ServerConnection:
             self._end(mine, {}, failure)
             return
         mine.subscription = _Subscription(self, mine, wanted, self._protocol.facts.capabilities)
-        mine.subscription.acknowledge()
-        self._host.changes.add(mine.subscription)
+        mine.subscription.begin(self._host.changes)
 
 
 # What can be listened for (specification 2026-07-28, "Subscriptions"): its field, its capability, its notification.
@@ -341,6 +340,7 @@ class _Subscription:
         self._mine = mine
         self._meta = {SUBSCRIPTION_ID_META: mine.call.id}
         self._granted: dict[str, Any] = {}
+        self._telling = threading.Lock()  # what is told is told after the beginning
         self._methods = set()
         for field, capability, method in _LISTS:
             if wanted.get(field) is True and capability in capabilities:
@@ -350,13 +350,17 @@ class _Subscription:
         if isinstance(uris, list) and uris and "resources" in capabilities:
             self._granted["resourceSubscriptions"] = [u for u in uris if isinstance(u, str)]
 
-    def acknowledge(self) -> None:
-        self._send("notifications/subscriptions/acknowledged", {"notifications": self._granted})
+    def begin(self, told: changes.Changes) -> None:
+        """Listen, and say so first: what changes from here on is told, behind that."""
+        with self._telling:
+            told.add(self)
+            self._send("notifications/subscriptions/acknowledged", {"notifications": self._granted})
 
     def changed(self, method: str, params: Mapping[str, Any]) -> None:
         uris = self._granted.get("resourceSubscriptions", ())
         if method in self._methods or (method == changes.RESOURCE and params.get("uri") in uris):
-            self._send(method, params)
+            with self._telling:
+                self._send(method, params)
 
     def end(self) -> None:
         """End it in good order: the server closes."""
