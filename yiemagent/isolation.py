@@ -87,7 +87,8 @@ class ProcessLimits(Record):
     Args:
         memory_bytes: address space, which is more than what is used: libraries that compute reserve a lot. Not held by
             macOS.
-        cpu_s: CPU time of one call, rounded up to the next second; its time on the clock is the tool's `timeout_s`.
+        cpu_s: CPU time of one call, rounded up to the next second; its time on the clock is the tool's `timeout_s`. A
+            file that means to can lift it, or ignore its signal.
         file_bytes: size of a file that is written.
         open_files: files, sockets and pipes open at once.
         processes: how many processes and threads the user may have in all, counted over the whole system, so that what
