@@ -241,6 +241,18 @@ def test_without_a_python_there_is_no_process(tmp_path, monkeypatch):
         load_tools(ToolStore(isolation="process"), tmp_path, on_error="raise")
 
 
+def test_a_process_that_cannot_be_started_is_told(tmp_path, monkeypatch):
+    """The words are the system's, and speak of no server."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with (
+        pytest.raises(ToolLoadError, match=r"no process could be started: .*no-python") as raised,
+        isolated(tmp_path),
+    ):
+        pass
+
+    assert "server" not in raised.value.reason
+
+
 def test_without_a_thread_there_is_no_process(tmp_path, monkeypatch):
     """Where the system gives no thread to read from it, no process and no place is left behind."""
     processes = FileProcesses(1)

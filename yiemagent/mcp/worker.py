@@ -98,7 +98,7 @@ class Worker:
 
     Raises:
         ConfigurationError: no process can be had here.
-        McpTransportError: there is no thread to read from it.
+        McpTransportError: it can't be started, or there is no thread to read from it.
     """
 
     def __init__(self, source: ToolSource) -> None:
@@ -125,7 +125,10 @@ class Worker:
             cwd=cwd,
             name=f"tool-{name}",
         )
-        self._connection = DuplexConnection(open_pipe, Desk(name, ServerRequests()))
+        try:
+            self._connection = DuplexConnection(open_pipe, Desk(name, ServerRequests()))
+        except ConfigurationError as error:  # it speaks of a server, where nobody configured one
+            raise McpTransportError(str(error.__cause__ or error)) from error
         pipe = self._connection.pipe
         assert isinstance(pipe, StdioPipe)
         self._pipe = pipe
