@@ -308,6 +308,23 @@ def test_a_tool_registered_in_a_run_can_be_called_in_its_next_turn():
         assert fresh.text == "fresh result"
 
 
+def test_the_tools_of_an_agent_inside_of_a_tool_are_its_own():
+    """A tool that asks an agent with tools of its own names none of them as added."""
+
+    def delegate(*_):
+        with YiemAgent(
+            ScriptedModel([call("inner"), "inner done"]), tools=[tool("inner")]
+        ) as inner:
+            return ask(inner, "go", timeout_s=10).text
+
+    model = ScriptedModel([call("delegate"), "done"])
+    with YiemAgent(model, tools=[tool("delegate", delegate)]) as agent:
+        ask(agent, "go", timeout_s=10)
+
+        assert agent.messages[2].text == "inner done"
+        assert agent.messages[2].added_tool_names == ()
+
+
 def test_a_servers_tools_wait_for_list_tools():
     """With mcp_server, list_tools is there at first; calling it adds the server's tools in the same run."""
 

@@ -77,6 +77,14 @@ def test_limits_never_show_a_value_of_the_environment():
         ({"env": [""]}, "env must be names"),
         ({"env": {"A": 1}}, "env must be names"),
         ({"env": {"A=": "1"}}, "env must be names"),
+        ({"env": {"A": "1\0"}}, "env must be names"),
+        ({"memory_bytes": 10**30}, "memory_bytes must be .* below 2..60"),
+        ({"cpu_s": float("inf")}, "cpu_s must be seconds above 0 and below 2"),
+        ({"cpu_s": float("nan")}, "cpu_s must be seconds above 0 and below 2"),
+        ({"cwd": 5}, "cwd must be a folder, or None for the one of this process, not 5"),
+        ({"cwd": b"/tmp"}, "cwd must be a folder"),
+        ({"cwd": ""}, "cwd must be a folder"),
+        ({"cwd": "/tmp\0"}, "cwd must be a folder"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(fields, words):

@@ -62,7 +62,7 @@ def test_a_lock_is_a_name_or_names():
     assert parallel().lock == parallel(lock=None).lock == ()
 
 
-@pytest.mark.parametrize("lock", ["", " ", ["repo", ""], [7]])
+@pytest.mark.parametrize("lock", ["", " ", ["repo", ""], [7], 7])
 def test_a_lock_without_a_name_is_refused(lock):
     """What is no name is a configuration error that shows it."""
     with pytest.raises(ConfigurationError, match="lock must be a name"):

@@ -275,6 +275,20 @@ def test_a_folder_is_loaded_in_alphabetical_order(write, folder):
     assert store.load_errors == ()
 
 
+def test_what_is_no_file_is_not_read(write, folder):
+    """A named pipe and a folder that are called like a tool file hold nothing up; a link to nowhere is told."""
+    write("one.py")
+    os.mkfifo(folder / "pipe.py")
+    (folder / "folder.py").mkdir()
+    (folder / "linked.py").symlink_to("/dev/zero")
+    (folder / "gone.py").symlink_to(folder / "nowhere.py")
+    store = ToolStore()
+    tools = load_tools(store, folder)
+
+    assert list(tools) == ["one"]
+    assert [error.path for error in store.load_errors] == [str(folder / "nowhere.py")]
+
+
 def test_some_files_are_no_tool_files(write, folder, caplog):
     """Names with a leading underscore or with "registry" are skipped and logged; folders and other files ignored."""
     write("_helper.py", source="raise RuntimeError")

@@ -11,13 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from queue import Empty, SimpleQueue
 
 from yiemagent.errors import AbortedError
 
-__all__ = ["AbortSignal", "Deadline"]
+__all__ = ["AbortSignal", "Deadline", "current_signal"]
 
 logger = logging.getLogger("yiemagent.abort")
+
+current_signal: ContextVar[AbortSignal | None] = ContextVar("yiemagent_signal", default=None)
+"""The run's signal, where a function of the user's runs that is given none and may wait for another process."""
 
 
 class AbortSignal:

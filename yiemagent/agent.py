@@ -20,7 +20,7 @@ from yiemagent.journal import Journal, Session
 from yiemagent.llm import stream_fn_of
 from yiemagent.machine import State, classify
 from yiemagent.messages import AgentMessage, LlmUsage
-from yiemagent.registry import ToolStore, register_tool
+from yiemagent.registry import ToolStore, collect_registrations, register_tool
 from yiemagent.resuming import restore
 from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool, is_async
@@ -200,9 +200,16 @@ def _config(
 def _store(
     tools: Any, tool_store: ToolStore | None, mcp_server: Callable[..., Any] | None
 ) -> ToolStore:
-    store = tool_store if tool_store is not None else ToolStore()
-    if not isinstance(store, ToolStore):
-        raise ConfigurationError(f"tool_store must be a ToolStore, not {store!r}")
+    if tool_store is None:
+        # Where a tool makes this agent, its call did not make these tools available to anybody else.
+        with collect_registrations():
+            return _filled(ToolStore(), tools, mcp_server)
+    if not isinstance(tool_store, ToolStore):
+        raise ConfigurationError(f"tool_store must be a ToolStore, not {tool_store!r}")
+    return _filled(tool_store, tools, mcp_server)
+
+
+def _filled(store: ToolStore, tools: Any, mcp_server: Callable[..., Any] | None) -> ToolStore:
     for tool in _given(tools):
         named = getattr(tool, "name", None)
         if named is not None and store.snapshot().get(named) is tool:

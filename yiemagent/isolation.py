@@ -42,11 +42,12 @@ _STORE_TOOL = "write_tool.py"
 _MODES = ("thread", "process")
 _LEAST_MEMORY_BYTES = 256 << 20  # less is not enough for an interpreter and its threads
 _LEAST_FILES = 16
+_TOO_MUCH = 1 << 60  # the limits of a system can't say more than about this
 
 
 def _env(given: Mapping[str, str] | Iterable[str]) -> tuple[str, ...] | FrozenDict:
     if isinstance(given, Mapping):
-        if all(_is_variable(name) and isinstance(value, str) for name, value in given.items()):
+        if all(_is_variable(name) and _is_value(value) for name, value in given.items()):
             return FrozenDict(given)
     elif not isinstance(given, (str, bytes)):
         names = tuple(given)
@@ -58,11 +59,22 @@ def _env(given: Mapping[str, str] | Iterable[str]) -> tuple[str, ...] | FrozenDi
 
 
 def _is_variable(name: Any) -> bool:
-    return isinstance(name, str) and bool(name) and "=" not in name and "\0" not in name
+    return _is_value(name) and bool(name) and "=" not in name
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _cwd(given: str | os.PathLike[str] | None) -> str | None:
-    return None if given is None else os.fspath(given)
+    if given is None:
+        return None
+    folder = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not (_is_value(folder) and folder):
+        raise ConfigurationError(
+            f"cwd must be a folder, or None for the one of this process, not {given!r}"
+        )
+    return folder
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
@@ -75,7 +87,8 @@ class ProcessLimits(Record):
     Args:
         memory_bytes: address space, which is more than what is used: libraries that compute reserve a lot. Not held by
             macOS.
-        cpu_s: CPU time of one call, rounded up to the next second; its time on the clock is the tool's `timeout_s`.
+        cpu_s: CPU time of one call, rounded up to the next second; its time on the clock is the tool's `timeout_s`. A
+            file that means to can lift it, or ignore its signal.
         file_bytes: size of a file that is written.
         open_files: files, sockets and pipes open at once.
         processes: how many processes and threads the user may have in all, counted over the whole system, so that what
@@ -108,14 +121,17 @@ class ProcessLimits(Record):
             ("processes", 1),
         ):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value, int) and value >= least):
+            if value is not None and not (_is_number(value, int) and least <= value < _TOO_MUCH):
                 raise ConfigurationError(
-                    f"{name} must be a whole number, at least {least}, or None for no limit, "
-                    f"not {value!r}"
+                    f"{name} must be a whole number, at least {least} and below 2**60, "
+                    f"or None for no limit, not {value!r}"
                 )
-        if self.cpu_s is not None and not (_is_number(self.cpu_s, (int, float)) and self.cpu_s > 0):
+        if self.cpu_s is not None and not (
+            _is_number(self.cpu_s, (int, float)) and 0 < self.cpu_s < _TOO_MUCH
+        ):
             raise ConfigurationError(
-                f"cpu_s must be seconds above 0, or None for no limit, not {self.cpu_s!r}"
+                f"cpu_s must be seconds above 0 and below 2**60, or None for no limit, "
+                f"not {self.cpu_s!r}"
             )
 
 

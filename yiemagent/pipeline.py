@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from yiemagent.abort import AbortSignal
+from yiemagent.abort import AbortSignal, current_signal
 from yiemagent.arguments import checker_for, parse_arguments
 from yiemagent.context import AgentContext
 from yiemagent.errors import InvalidArguments, ToolError, ToolFailure, error_text
@@ -120,7 +120,7 @@ def prepare_tool_call(
     if tool is None:
         return _failed(_unknown_tool(tool_call.name, context.tools))
     try:
-        args = _checked(tool, _prepared_arguments(tool, tool_call))
+        args = _checked(tool, _prepared_arguments(tool, tool_call, signal), signal)
         if signal.aborted:
             return _failed(ABORTED_TEXT)
         if hooks.before_tool_call is None:
@@ -134,26 +134,39 @@ def prepare_tool_call(
     except (
         BaseException
     ) as error:  # arguments, checks and the hook may raise anything: the tool is not run
-        return _failed(_exception_text(error))
+        return _failed(ABORTED_TEXT if signal.aborted else _exception_text(error))
 
 
-def _prepared_arguments(tool: AgentTool, tool_call: ToolCall) -> dict[str, Any]:
+def _prepared_arguments(
+    tool: AgentTool, tool_call: ToolCall, signal: AbortSignal
+) -> dict[str, Any]:
     args = parse_arguments(tool_call.arguments)
     if tool.prepare_arguments is None:
         return args
-    prepared = tool.prepare_arguments(thaw_json(args))
+    prepared = _under(signal, tool.prepare_arguments, thaw_json(args))
     if not isinstance(prepared, dict):
         raise InvalidArguments(f"prepare_arguments gave {prepared!r} instead of a dict")
     return prepared
 
 
-def _checked(tool: AgentTool, args: dict[str, Any]) -> dict[str, Any]:
+def _checked(tool: AgentTool, args: dict[str, Any], signal: AbortSignal) -> dict[str, Any]:
     checked = checker_for(tool).check(args)
     if tool.validate_required_args is not None:
-        problem = tool.validate_required_args(thaw_json(checked))
+        problem = _under(signal, tool.validate_required_args, thaw_json(checked))
         if problem is not None:
             raise InvalidArguments(str(problem))
     return checked
+
+
+def _under(
+    signal: AbortSignal, function: Callable[[dict[str, Any]], Any], args: dict[str, Any]
+) -> Any:
+    """Call a function that is given no signal, so that one that runs in a process can end with the run."""
+    token = current_signal.set(signal)
+    try:
+        return function(args)
+    finally:
+        current_signal.reset(token)
 
 
 def _decided(
@@ -179,7 +192,7 @@ def _decided(
         )
     wanted = shown if decision is None or decision.args is None else thaw_json(dict(decision.args))
     if wanted != args:
-        args = _checked(tool, wanted)
+        args = _checked(tool, wanted, signal)
     return PreparedToolCall(
         tool, tool_call, args, decision is not None and bool(decision.terminate)
     )

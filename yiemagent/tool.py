@@ -88,8 +88,8 @@ def _hints(hints: Mapping[str, Any] | None) -> FrozenDict:
 
 
 def _lock_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    given = (names,) if isinstance(names, str) else tuple(names or ())
-    if not all(map(_has_words, given)):
+    given: Any = (names,) if isinstance(names, str) else names or ()
+    if not isinstance(given, Iterable) or not all(map(_has_words, given := tuple(given))):
         raise ConfigurationError(f"lock must be a name or a list of names, not {names!r}")
     return tuple(sorted(set(given)))
 

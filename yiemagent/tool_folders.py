@@ -53,12 +53,17 @@ def _python_files(folder: Path) -> list[tuple[str, Path]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".py") and not entry.is_dir():
+                if entry.name.endswith(".py") and _may_hold_code(entry):
                     path = Path(entry.path)
                     found.append((entry.name, path.resolve() if entry.is_symlink() else path))
     except FileNotFoundError:
         return []
     return sorted(found)
+
+
+def _may_hold_code(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link that leads nowhere, which is told; reading a pipe or device may never end."""
+    return entry.is_file() or not os.path.exists(entry.path)  # noqa: PTH110 - every turn looks at every file
 
 
 # --- what changed ----------------------------------------------------------------------------------------------------

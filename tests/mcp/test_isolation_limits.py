@@ -19,6 +19,8 @@ from yiemagent import (
     YiemAgent,
     abort_agent,
     ask,
+    run_agent,
+    take_response,
 )
 from yiemagent.errors import AbortedError
 from yiemagent.testing import ScriptedModel, call
@@ -237,6 +239,37 @@ def test_an_abort_ends_a_loop_in_c_at_once(tmp_path):
     assert agent.messages[2].text == "Operation aborted"
     assert ended
     assert took_s < 5  # of a grace of 30
+
+
+@pytest.mark.parametrize("function", ["prepare_arguments", "validate_required_args"])
+def test_an_abort_ends_what_looks_at_arguments_at_once(tmp_path, function):
+    """A file's own check that hangs is ended with the run, and does not go on until the time limit."""
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    text = f"""
+    import os
+    from yiemagent import AgentTool
+
+    def hang(args):
+        descriptor = os.open({str(fifo)!r}, os.O_WRONLY)
+        os.write(descriptor, str(os.getpid()).encode())
+        os.close(descriptor)
+        {IN_C}
+
+    def get_tool():
+        return AgentTool("run", description="Run.", execute=print, {function}=hang)
+    """
+    with isolated(tmp_path, {"run": text}) as store:
+        agent = YiemAgent(ScriptedModel([call("run")]), tool_store=store, abort_grace_s=30)
+        run_agent(agent, "Go.")
+        pid = int(fifo.read_bytes())
+        abort_agent(agent)
+        answer = take_response(agent)
+        ended = has_ended(pid)
+
+    assert answer.stop_reason == "aborted"
+    assert agent.messages[2].text == "Operation aborted"
+    assert ended
 
 
 def test_an_abort_raises_in_a_direct_call(tmp_path):

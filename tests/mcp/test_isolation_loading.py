@@ -1,6 +1,7 @@
 """Loading tool files in processes: side by side, within a time, and whatever a file does told with its name."""
 
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -160,7 +161,25 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
     load_tools(store, tmp_path)
     [error] = store.load_errors
 
-    assert "nowhere" in error.reason
+    assert re.fullmatch(
+        "'.*nowhere', the folder that the limits give a tool's process to run in, is no folder",
+        error.reason,
+    )
+
+
+def test_a_program_whose_folder_was_deleted_still_has_processes(tmp_path, monkeypatch):
+    """What is imported from the folder is gone, and the rest is found."""
+    tools, gone = tmp_path / "tools", tmp_path / "gone"
+    tools.mkdir()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.syspath_prepend("")
+    gone.rmdir()
+    with isolated(tools, limits=ProcessLimits(cwd=tmp_path)) as store:
+        given = does(store, "import os; result = os.getcwd()").text
+    monkeypatch.chdir(tmp_path)
+
+    assert given == str(tmp_path)
 
 
 def test_what_a_file_does_to_its_process_is_gone_with_it(tmp_path):
@@ -220,6 +239,18 @@ def test_without_a_python_there_is_no_process(tmp_path, monkeypatch):
 
     with pytest.raises(ToolLoadError, match="needs a POSIX system, and a Python"):
         load_tools(ToolStore(isolation="process"), tmp_path, on_error="raise")
+
+
+def test_a_process_that_cannot_be_started_is_told(tmp_path, monkeypatch):
+    """The words are the system's, and speak of no server."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with (
+        pytest.raises(ToolLoadError, match=r"no process could be started: .*no-python") as raised,
+        isolated(tmp_path),
+    ):
+        pass
+
+    assert "server" not in raised.value.reason
 
 
 def test_without_a_thread_there_is_no_process(tmp_path, monkeypatch):

@@ -457,6 +457,25 @@ def test_a_fork_starts_processes_of_its_own(tmp_path):
     assert has_ended(theirs)
 
 
+def test_a_fork_is_not_held_up_by_what_another_thread_was_doing(tmp_path):
+    """A copy that is made while a pool is in the middle of a step can use and close it."""
+    pool = WorkerPool(1)
+    with pool._lock:
+        forked = os.fork()
+        if forked == 0:
+            code = 1
+            try:
+                pool.close()
+                code = 0
+            finally:
+                os._exit(code)
+        ended = has_ended(forked)
+    if not ended:
+        os.kill(forked, signal.SIGKILL)
+
+    assert os.waitpid(forked, 0)[1] == 0
+
+
 def test_an_agent_is_answered_while_its_tools_processes_die(tmp_path):
     """Every call gets one result, in order, whatever ends its process."""
     codes = [

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from yiemagent.abort import AbortSignal
+from yiemagent.abort import AbortSignal, current_signal
 from yiemagent.errors import (
     ConfigurationError,
     InvalidArguments,
@@ -223,7 +223,8 @@ class ProcessFunction:
         return self._given(VALIDATE, args)
 
     def _given(self, name: str, args: dict[str, Any]) -> Any:
-        answer = self._asked(name, args, "", None, timeout_s=self._timeout_s or LOAD_TIMEOUT_S)
+        limit_s = self._timeout_s or LOAD_TIMEOUT_S
+        answer = self._asked(name, args, "", current_signal.get(), timeout_s=limit_s)
         remote_result({**answer, "content": answer.get("content") or "."})  # raises what failed
         meta = answer.get("_meta")
         facts = meta.get(RESULT_META) if isinstance(meta, Mapping) else None

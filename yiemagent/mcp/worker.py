@@ -98,7 +98,7 @@ class Worker:
 
     Raises:
         ConfigurationError: no process can be had here.
-        McpTransportError: there is no thread to read from it.
+        McpTransportError: it can't be started, or there is no thread to read from it.
     """
 
     def __init__(self, source: ToolSource) -> None:
@@ -106,6 +106,12 @@ class Worker:
             raise ConfigurationError(
                 "a tool in a process needs a POSIX system, and a Python that knows where it is"
             )
+        cwd = source.limits.cwd
+        if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - it is a text, for the child
+            raise ConfigurationError(
+                f"{cwd!r}, the folder that the limits give a tool's process to run in, is no folder"
+            )
+        work = json.dumps(_work(source)).encode()
         self.source = source
         self._owner = os.getpid()
         self._was_ended = False
@@ -116,14 +122,16 @@ class Worker:
             StdioPipe,
             [sys.executable, "-I", "-X", "utf8", "-c", _BEGIN],
             env=_environment(source.limits.env, os.environ),
-            cwd=source.limits.cwd,
+            cwd=cwd,
             name=f"tool-{name}",
         )
-        self._connection = DuplexConnection(open_pipe, Desk(name, ServerRequests()))
+        try:
+            self._connection = DuplexConnection(open_pipe, Desk(name, ServerRequests()))
+        except ConfigurationError as error:  # it speaks of a server, where nobody configured one
+            raise McpTransportError(str(error.__cause__ or error)) from error
         pipe = self._connection.pipe
         assert isinstance(pipe, StdioPipe)
         self._pipe = pipe
-        work = json.dumps(_work(source)).encode()
         self._pipe.send(b"%d\n%s" % (len(work), work))
 
     @property
@@ -221,10 +229,18 @@ def _environment(
 def _work(source: ToolSource) -> dict[str, Any]:
     sources = source.sources
     return {
-        "path": [os.path.abspath(place) for place in sys.path],  # noqa: PTH100 - as texts, and empty is here
+        "path": _import_path(),
         "file": str(source.path),
         "sources": None
         if sources is None
         else {str(path): data.decode("latin-1") for path, data in sources.items()},
         "limits": {name: getattr(source.limits, name) for name in _HELD_THERE},
     }
+
+
+def _import_path() -> list[str]:
+    """Give the places of modules, wherever the child runs; relative ones are nowhere once our folder is deleted."""
+    try:
+        return [os.path.abspath(place) for place in sys.path]  # noqa: PTH100 - as texts, and empty is here
+    except FileNotFoundError:
+        return [place for place in sys.path if os.path.isabs(place)]  # noqa: PTH117 - as above

@@ -47,9 +47,9 @@ class WorkerPool:
     def __init__(self, max_workers: int) -> None:
         self._max = max_workers
         self._reset()
+        _pools.add(self)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         # Guards the fields below; nothing waits and nobody's code runs while it is held.
         self._lock = threading.Lock()
         self._places = self._max
@@ -75,8 +75,6 @@ class WorkerPool:
             ToolError: no process can be started.
             ConfigurationError: none can be had on this system.
         """
-        if self._pid != os.getpid():  # a fork: the processes are the parent's, and so is the lock
-            self._reset()
         worker = self._take(source, call)
         try:
             yield worker
@@ -212,6 +210,19 @@ class WorkerPool:
 
     def _is_stale(self, worker: Worker) -> bool:
         return self._newest.get(worker.source.path, worker.source) != worker.source
+
+
+_pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    """In a copy of this process: the workers are the parent's, and a lock may be held by a thread that is not here."""
+    for pool in _pools:
+        pool._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _end_all(workers: set[Worker]) -> None:
