@@ -20,7 +20,7 @@ class DaemonThread(threading.Thread):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, daemon=True)
         # The flag that the thread sets when it runs, and that `start` waits for.
-        self._started.wait = _at_once  # type: ignore[method-assign]
+        self._started.wait = _at_once  # type: ignore[method-assign]  # of this flag alone
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread runs, and then until it has ended; `timeout` seconds for each at most."""
