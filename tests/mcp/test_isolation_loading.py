@@ -1,7 +1,9 @@
 """Loading tool files in processes: side by side, within a time, and whatever a file does told with its name."""
 
 import os
+import pathlib
 import re
+import subprocess
 import sys
 import textwrap
 import threading
@@ -12,6 +14,7 @@ from tests.support.isolated_tools import RUN, does, isolated
 from yiemagent import ProcessLimits, ToolError, ToolLoadError, ToolStore, load_tools
 from yiemagent.mcp.isolation import FileProcesses
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A file that changes the server in its process.
 LIES = "import yiemagent.mcp.worker_main; yiemagent.mcp.worker_main."
 ASKS = {"resultType": "input_required", "requestState": "x"}
@@ -270,3 +273,55 @@ def test_without_a_thread_there_is_no_process(tmp_path, monkeypatch):
     loaded = processes.load(path, ProcessLimits())
     processes.close()
     assert loaded.given.name == "run"
+
+
+FORKED = """
+    import os, sys
+    from pathlib import Path
+    from yiemagent import ProcessLimits
+    from yiemagent.mcp.isolation import FileProcesses
+    files = [Path(sys.argv[1], name) for name in ("a.py", "b.py")]
+    processes = FileProcesses(2)
+    processes.load_ahead(files, ProcessLimits())
+    child = os.fork()
+    name = processes.load(files[0], ProcessLimits()).given.name
+    if child == 0:
+        processes.close()
+        os._exit(0 if name == "run" else 1)
+    print(name, os.waitpid(child, 0)[1])
+    processes.close()
+"""
+
+
+def test_a_program_that_forks_while_files_load_loads_them_in_both(tmp_path):
+    """The child has none of the threads that load ahead, and waits for none of them."""
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(RUN)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKED), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=50,
+        check=False,
+    )
+
+    assert (done.stdout, done.stderr) == ("run 0\n", "")
+
+
+def test_a_loading_that_was_broken_off_leaves_nothing_to_the_next(tmp_path):
+    """What was told of a file then is not told of it as it is now."""
+    paths = [tmp_path / name for name in ("a.py", "b.py")]
+    for path in paths:
+        path.write_text("broken(")
+    processes = FileProcesses(2)
+    try:
+        processes.load_ahead(paths, ProcessLimits())
+        for path in paths:
+            path.write_text(RUN)
+        processes.load_ahead(paths[:1], ProcessLimits())
+        names = [processes.load(path, ProcessLimits()).given.name for path in paths]
+    finally:
+        processes.close()
+
+    assert names == ["run", "run"]

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -53,6 +53,9 @@ __all__ = ["FileProcesses", "ProcessFunction"]
 
 LOAD_TIMEOUT_S = 20.0
 
+# A file that is loaded ahead: with which limits, and by which process.
+_Ahead: TypeAlias = tuple[Path, ProcessLimits, int]
+
 
 class FileProcesses:
     """The processes of one store; fulfils the core's port `isolation.ToolProcesses`.
@@ -67,13 +70,15 @@ class FileProcesses:
         self._max_loaders = min(max_processes, max(2, os.cpu_count() or 1))
         self._load_timeout_s = load_timeout_s
         # What comes of files that are loaded ahead; single steps of a dict are atomic, and who pops it has it.
-        self._ahead: dict[tuple[Path, ProcessLimits], SimpleQueue[LoadedFile | BaseException]] = {}
+        self._ahead: dict[_Ahead, SimpleQueue[LoadedFile | BaseException]] = {}
 
     def load_ahead(self, paths: Sequence[Path], limits: ProcessLimits) -> None:
         """Begin to load files side by side; returns at once, and `load` gives what comes of each."""
+        self._ahead = {}  # nothing of a loading that was broken off
         if len(paths) < 2:
             return
-        self._ahead = {(path, limits): SimpleQueue() for path in paths}
+        # With the process: a forked child has none of the threads that would fill them.
+        self._ahead = {(path, limits, os.getpid()): SimpleQueue() for path in paths}
         work = collections.deque(self._ahead.items())
         for number in range(min(len(paths), self._max_loaders)):
             try:
@@ -83,12 +88,10 @@ class FileProcesses:
                     self._ahead = {}
                 return
 
-    def _load_all(
-        self, work: collections.deque[tuple[tuple[Path, ProcessLimits], SimpleQueue[Any]]]
-    ) -> None:
+    def _load_all(self, work: collections.deque[tuple[_Ahead, SimpleQueue[Any]]]) -> None:
         while work:
             with contextlib.suppress(IndexError):  # another took the last
-                (path, limits), outcome = work.popleft()
+                (path, limits, _), outcome = work.popleft()
                 try:
                     outcome.put(self._load(path, limits))
                 except BaseException as error:  # whatever it is, it is raised where somebody waits
@@ -100,7 +103,7 @@ class FileProcesses:
         Raises:
             ToolLoadError: whatever goes wrong, the end of the process and a hang included.
         """
-        ahead = self._ahead.pop((path, limits), None)
+        ahead = self._ahead.pop((path, limits, os.getpid()), None)
         found = None if ahead is None else ahead.get()
         if isinstance(found, BaseException):
             raise found
