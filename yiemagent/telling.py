@@ -122,7 +122,10 @@ class Telling:
             if not counts:
                 self._drop()
         else:
-            self._emit_in_order(event)
+            if self._sinks:
+                self._emit_in_order(event)
+            elif not self._admit(event, None):
+                self._drop()
             if self._unrecorded is not None:
                 self._stop_unrecorded()
 
