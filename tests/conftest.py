@@ -220,9 +220,12 @@ def _threads_left(before, ends_at):
 def _children():
     """The ids of this process's children (Linux; elsewhere none is seen)."""
     found = set()
-    for task in pathlib.Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that ended meanwhile has no children
-            found.update(map(int, task.read_text().split()))
+    for _ in range(
+        2
+    ):  # a thread that ends leaves its children to another, which may have been looked at before
+        for task in pathlib.Path("/proc/self/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread that ended meanwhile has no children
+                found.update(map(int, task.read_text().split()))
     return found
 
 
@@ -240,7 +243,8 @@ def _children_left(before, ends_at):
                 os.close(descriptor)
     left = {pid: _command(pid) for pid in _children() - before}
     # The standard library's own helper of multiprocessing stays for the life of the process.
-    return [f"{pid} {text}" for pid, text in left.items() if "resource_tracker" not in text]
+    stays = ("resource_tracker", "(gone)")
+    return [f"{pid} {text}" for pid, text in left.items() if not any(map(text.count, stays))]
 
 
 def _command(pid):

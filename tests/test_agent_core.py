@@ -392,18 +392,25 @@ def test_ctrl_c_in_ask_aborts_its_run():
     """An interrupted ask that has begun aborts its run."""
     done = script(
         """
-    there = threading.Event()
+    there, over = threading.Event(), threading.Event()
 
     def model(context, options, abort):
         there.set()
         abort.wait()
+        over.set()
         yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message="aborted"))
+
+    def interrupt():
+        there.wait()
+        for _ in range(20):  # again where it came just before the wait began, and so was not seen
+            os.kill(os.getpid(), signal.SIGINT)
+            if over.wait(1):
+                break
 
     from yiemagent.streaming import ErrorEvent
     from yiemagent.testing import RecordingSink
     sink = RecordingSink()
     agent = YiemAgent(model, event_sink=sink)
-    interrupt = lambda: (there.wait(), os.kill(os.getpid(), signal.SIGINT))
     threading.Thread(target=interrupt).start()
     try:
         ask(agent, "go")

@@ -849,8 +849,9 @@ def test_interrupt_while_connecting():
 import os, signal, sys, threading
 from yiemagent.net.http import HttpClient
 def resolver(host, port):
-    os.kill(os.getpid(), signal.SIGINT)
-    threading.Event().wait()
+    while True:  # again where it came just before the wait began, and so was not seen
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
 try:
     HttpClient(environ={}, resolver=resolver).request("GET", "http://api.test")
 except KeyboardInterrupt:
