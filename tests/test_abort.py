@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.loops import WAIT_S
 from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import AbortedError
 
@@ -141,6 +142,28 @@ def test_a_child_that_nobody_asked_is_what_its_parent_became():
     assert (released.aborted, released.reason) == (True, "enough")
     assert alone.reason == "its own"
     assert not child.abort("later")
+
+
+def test_a_child_may_be_let_go_while_somebody_begins_to_wait_for_it():
+    """The wait of a call that was left behind never fails, whoever comes first."""
+    raised = []
+
+    def waiting(child, go):
+        go.wait(WAIT_S)
+        try:
+            child.wait(0)
+        except Exception as error:
+            raised.append(error)
+
+    for _ in range(200):
+        child, go = AbortSignal(AbortSignal()), threading.Barrier(2)
+        thread = threading.Thread(target=waiting, args=(child, go))
+        thread.start()
+        go.wait(WAIT_S)
+        child.release()
+        thread.join(WAIT_S)
+
+    assert raised == []
 
 
 def test_a_callback_of_a_child_is_called_by_the_parents_abort():

@@ -122,8 +122,11 @@ class AbortSignal:
         Returns:
             A function that takes the callback back; calling it twice does nothing.
         """
-        if self._parent is not None and not self._unfollow:
-            self._unfollow.append(self._parent.add_callback(self._look_up))
+        parent = (
+            self._parent
+        )  # read once: a call that was left behind may wait while its signal is let go
+        if parent is not None and not self._unfollow:
+            self._unfollow.append(parent.add_callback(self._look_up))
         key = object()
         self._callbacks[key] = callback
         # Asked after it was added: an abort comes between any two lines, and may have looked before.
