@@ -44,12 +44,6 @@ _SETTLE_AFTER_S = 0.05
 _EXIT_WAIT_S = 0.5
 
 
-# How much longer than user code's grace the settler waits: in it the run's thread settles what the grace left; and how
-# long it then lets a sink go on.
-_SETTLE_AFTER_S = 0.05
-_EXIT_WAIT_S = 0.5
-
-
 def _quiet(_message: AgentMessage) -> None:
     """Watch nothing."""
 
