@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from tests.support.isolated_tools import RUN, does, has_ended, isolated, pid_of
+from tests.support.isolated_tools import RUN, does, isolated, pid_of
+from tests.support.processes import has_ended
 from yiemagent import (
     AbortSignal,
     ProcessLimits,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.support.processes import has_ended
 from yiemagent.errors import ConfigurationError, McpTransportError
 from yiemagent.mcp import jsonrpc
 from yiemagent.mcp.jsonrpc import Malformed, Noise, Response
@@ -59,18 +59,6 @@ class Server:
     def end(self):
         """Why the pipe ended by itself."""
         return self.ends.get(timeout=20)
-
-
-def is_gone(pid, within_s=10):
-    """Whether a process that is no child of ours ends in time."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], within_s)[0])
-    finally:
-        os.close(descriptor)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -262,7 +250,7 @@ def test_a_server_that_ignores_its_end_is_ended(how):
     server.pipe.close()
 
     assert time.monotonic() - started < 4
-    assert is_gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +268,7 @@ def test_what_a_wrapper_started_ends_with_it(how):
     pid = server.told("pid")["pid"]
     server.pipe.close()
 
-    assert is_gone(pid)
+    assert has_ended(pid)
 
 
 def test_a_flood_on_standard_error_blocks_nobody():
@@ -347,7 +335,7 @@ def test_no_server_outlives_its_parent(then):
     pid = json.loads(done.stdout.splitlines()[0])["pid"]
 
     assert done.returncode == (-signal.SIGKILL if "SIGKILL" in then else -signal.SIGINT)
-    assert is_gone(pid)
+    assert has_ended(pid)
 
 
 def test_a_forked_child_holds_no_server_up():

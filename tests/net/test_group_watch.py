@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
 
+from tests.support.processes import has_ended
 from yiemagent.net.group_watch import GroupWatch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -25,18 +25,6 @@ pids = process.stdout.readline().decode()
 print(pids, end="", flush=True)
 {then}
 """
-
-
-def gone(pid):
-    """Wait until a process, no child of ours, has ended; gives whether it has."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], WAIT_S)[0])
-    finally:
-        os.close(descriptor)
 
 
 def pids_of(then, before=""):
@@ -58,7 +46,7 @@ def test_the_group_ends_where_this_process_is_killed():
 
     assert code == -signal.SIGKILL
     assert len(pids) == 2
-    assert all(map(gone, pids))
+    assert all(map(has_ended, pids))
 
 
 def test_a_forked_child_is_not_taken_for_this_process():
@@ -66,10 +54,10 @@ def test_a_forked_child_is_not_taken_for_this_process():
     before = "forked = os.fork()\nif not forked:\n    os.close(1); signal.pause()\npids = pids[:-1] + f' {forked}'"
     (leader, child, forked), _ = pids_of("os.kill(os.getpid(), signal.SIGKILL)", before)
 
-    assert gone(leader)
-    assert gone(child)
+    assert has_ended(leader)
+    assert has_ended(child)
     os.kill(forked, signal.SIGKILL)
-    assert gone(forked)
+    assert has_ended(forked)
 
 
 def test_a_watch_that_is_dismissed_ends_nothing():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import select
 import signal as signals
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 
 import pytest
 
+from tests.support.processes import has_ended
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ToolError
 from yiemagent.net.programs import run_process, without_secrets
@@ -24,18 +24,6 @@ WAIT_S = 20.0
 def python(code, **options):
     """Run Python code as a program of its own."""
     return run_process([sys.executable, "-c", code], timeout_s=WAIT_S, **options)
-
-
-def gone(pid):
-    """Wait until a process, no child of ours, has ended; gives whether it has."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], WAIT_S)[0])
-    finally:
-        os.close(descriptor)
 
 
 def test_output_and_exit_code_are_told():
@@ -115,8 +103,8 @@ def test_the_whole_group_ends_at_the_time_limit(tmp_path):
     assert done.timed_out
     assert done.exit_code == -signals.SIGKILL
     assert time.monotonic() - begun < 5
-    assert gone(int((tmp_path / "child").read_text()))
-    assert gone(int((tmp_path / "inner").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "inner").read_text()))
 
 
 def test_a_program_may_end_in_peace_at_the_time_limit(tmp_path):
@@ -144,7 +132,7 @@ def test_an_abort_ends_the_group(tmp_path):
             on_output=lambda _: signal.abort(),
         )
 
-    assert gone(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_an_abort_before_the_start_starts_nothing(tmp_path):
@@ -166,7 +154,7 @@ def test_nothing_stays_in_the_background(tmp_path):
 
     assert (done.output, done.exit_code) == (b"done\n", 0)
     assert time.monotonic() - begun < 5
-    assert gone(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_a_daemon_that_holds_the_output_delays_nothing(tmp_path):
@@ -184,7 +172,7 @@ def test_a_daemon_that_holds_the_output_delays_nothing(tmp_path):
 
     assert done.exit_code == 0
     assert elapsed < 5
-    assert gone(daemon)
+    assert has_ended(daemon)
 
 
 @pytest.mark.parametrize("command", [["/no/such/program"], ["/etc/passwd"], ["a\0b"]])
@@ -234,7 +222,7 @@ def test_no_program_outlives_this_process(tmp_path):
         check=True,
     )
 
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert has_ended(int((tmp_path / "pid").read_text()))
 
 
 def test_no_program_outlives_this_process_where_it_is_killed(tmp_path):
@@ -255,8 +243,8 @@ def test_no_program_outlives_this_process_where_it_is_killed(tmp_path):
     )
 
     assert done.returncode == -signals.SIGKILL
-    assert gone(int((tmp_path / "pid").read_text()))
-    assert gone(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "pid").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_without_a_thread_to_wait_nothing_runs_on(tmp_path):
@@ -269,4 +257,4 @@ def test_without_a_thread_to_wait_nothing_runs_on(tmp_path):
         threading.stack_size(before)
     started = [int(pid) for path in tmp_path.iterdir() for pid in path.read_text().split()]
 
-    assert all(map(gone, started))
+    assert all(map(has_ended, started))

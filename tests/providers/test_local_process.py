@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import select
 import signal as signals
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import threading
 
 import pytest
 
+from tests.support.processes import has_ended
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ConfigurationError, LlmConnectionError
 from yiemagent.net.http import HttpClient
@@ -36,18 +36,6 @@ def spec():
 
 def broken_spec(path):
     return ServerSpec(path, slots=1, context_tokens=256, threads=1)
-
-
-def is_gone(pid):
-    """Whether a process ends within ten seconds; told by the system, not by looking again and again."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], 10)[0])
-    finally:
-        os.close(descriptor)
 
 
 def run_script(text, *args):
@@ -77,7 +65,7 @@ def test_the_server_goes_with_its_process(ending):
     """However the process that started it ends, the server ends, and nothing of it is on stdout or stderr."""
     done = run_script(START + ending, pull())
 
-    assert is_gone(int(done.stdout))
+    assert has_ended(int(done.stdout))
     assert done.stderr == ""
 
 
@@ -118,7 +106,7 @@ def test_a_server_that_died_is_started_again(spec):
     first = server_for(spec)
     first.wait(AbortSignal())
     os.kill(first.pid, signals.SIGKILL)
-    assert is_gone(first.pid)
+    assert has_ended(first.pid)
     second = server_for(spec)
     second.wait(AbortSignal())
 

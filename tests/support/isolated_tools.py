@@ -1,8 +1,6 @@
 """Tool files for tests of processes: one runs the code that it is given, so that each test shows what it does."""
 
 import contextlib
-import os
-import select
 import textwrap
 
 from yiemagent import ToolStore, load_tools
@@ -45,15 +43,3 @@ def does(store, code, signal=None, tell=None):
 def pid_of(store):
     """The process that the next call runs in."""
     return int(does(store, "import os; result = os.getpid()").text)
-
-
-def has_ended(pid, within_s=10):
-    """Wait for a process of anybody's to end."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], within_s)[0])
-    finally:
-        os.close(descriptor)
