@@ -34,6 +34,7 @@ from yiemagent import (
 )
 from yiemagent.events import AgentEndEvent, MessageUpdateEvent, ToolExecStartEvent
 from yiemagent.history import check
+from yiemagent.sessions import Session
 from yiemagent.testing import RecordingSink, ScriptedModel, call, calls, check_event_order, failure
 
 
@@ -271,6 +272,101 @@ def test_user_code_that_ignores_an_abort_is_left_behind(place):
     assert stop_agent(agent, timeout_s=0) == ()
 
 
+# -- the agent's thread --
+
+
+def test_another_thread_serves_where_a_call_does_not_return():
+    """Runs go on on one that took over, which is the agent's thread from then on; what came back ends."""
+    served = []
+    held, release = threading.Event(), threading.Event()
+
+    def work(*_):
+        served.append(threading.current_thread())
+        if len(served) == 1:
+            held.set()
+            release.wait(30)
+        return "worked"
+
+    model = ScriptedModel([call("work"), "one", call("work"), "two"])
+    agent = YiemAgent(model, tools=[tool("work", work, timeout_s=0.05)], name="ann")
+    assert ask(agent, "go", timeout_s=10).text == "one"
+    assert "timed out" in agent.messages[2].text
+    assert ask(agent, "go", timeout_s=10).text == "two"
+    assert [message.text for message in agent.messages[4:]][2] == "worked"
+    stop_agent(agent)
+
+    first, second = served
+    assert first is not second
+    assert second.name == "yiem-ann-loop"
+    assert (first.is_alive(), second.is_alive()) == (True, False)
+    release.set()
+    first.join(10)
+    assert not first.is_alive()
+
+
+def test_an_agent_serves_on_while_what_it_left_behind_is_held():
+    """However many of its threads are held, messages are answered in order, and stopping waits for none of them."""
+    there, release = threading.Semaphore(0), threading.Event()
+
+    def stuck(context, signal):
+        there.release()
+        release.wait(30)
+        return "late"
+
+    agent = YiemAgent(ScriptedModel([stuck, "a", stuck, "b", stuck]), abort_grace_s=0.0)
+    for expected in ("a", "b"):
+        run_agent(agent, "hang")
+        assert there.acquire(timeout=10)
+        abort_agent(agent)
+        assert take_response(agent, 10).stop_reason == "aborted"
+        assert ask(agent, "go on", timeout_s=10).text == expected
+    run_agent(agent, "hang")
+    assert there.acquire(timeout=10)
+    stop_agent(agent, timeout_s=0)
+    assert take_response(agent, 10).stop_reason == "aborted"
+    release.set()
+
+
+def test_what_an_earlier_run_left_is_dropped_in_a_later_one():
+    """Calls of several runs share the agent's thread: what tells of the first late harms no other."""
+    kept = []
+
+    def work(_id, _args, _signal, on_partial_result):
+        kept.append(on_partial_result)
+        kept[0]("late")
+        return "worked"
+
+    recorder = RecordingSink()
+    model = ScriptedModel([call("work"), "one", call("work"), "two"])
+    with YiemAgent(model, tools=[tool("work", work)], event_sink=recorder) as agent:
+        ask(agent, "go", timeout_s=10)
+        assert ask(agent, "go", timeout_s=10).text == "two"
+
+    assert agent.messages[6].text == "worked"
+    first, second = runs_of(recorder.events)
+    check_event_order(first)
+    check_event_order(second)
+    assert "ToolExecUpdateEvent" not in [type(event).__name__ for event in second]
+
+
+def test_a_message_is_refused_where_no_thread_can_be_had(monkeypatch):
+    """Nothing is kept of it, and the next that finds a thread is served."""
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    session = Session.in_memory()
+    with YiemAgent(ScriptedModel(["fine"]), session=session) as agent:
+        with monkeypatch.context() as patched:
+            patched.setattr("yiemagent.agent_core.DaemonThread.start", start)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                run_agent(agent, "lost")
+        assert session.entries() == []
+        run_agent(agent, "hi")
+        assert take_response(agent, 10).text == "fine"
+        assert [message.text for message in agent.messages] == ["hi", "fine"]
+
+
 # -- inside other programs --
 
 
@@ -343,6 +439,23 @@ def exit_time(*parts):
 def test_the_interpreter_exits_after_stop():
     """With a tool that hangs, the process ends within 1 s after stop_agent has returned."""
     assert quickest(lambda: exit_time("stop_agent(agent, timeout_s=0)"), 1.0) <= 1.0
+
+
+STOP_AT_EXIT = """
+    import atexit
+
+    @atexit.register  # before the agent's own, which so comes first
+    def stop():
+        stop_agent(agent)
+        print("stopped", flush=True)
+"""
+
+
+def test_an_agent_can_be_stopped_at_interpreter_exit():
+    """A handler of the program's that stops an agent in the middle of a run waits for nobody."""
+    done = script(STOP_AT_EXIT, HANGING_TOOL)
+
+    assert (done.stdout, done.returncode, done.stderr) == ("stopped\n", 0, "")
 
 
 def test_the_interpreter_exits_without_stop():

@@ -25,8 +25,8 @@ def call(function=lambda: "made", ends_at=math.inf):
     return OwnCall(function, ends_at)
 
 
-def relay(*calls, ring=lambda: None):
-    return Relay(working(*calls), ring)
+def relay(*calls):
+    return Relay(working(*calls), lambda _ends_at: None)
 
 
 def outcome(function):
@@ -60,7 +60,7 @@ def test_what_the_work_raises_comes_out():
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        Relay(broken(), lambda: None).go_on()
+        Relay(broken(), lambda _ends_at: None).go_on()
 
 
 def test_a_successor_goes_on_and_the_thread_that_comes_back_is_told():
@@ -102,51 +102,26 @@ def test_a_thread_in_a_call_is_not_at_work():
         yield call(lambda: at_work.append(work.is_at_work()))
         at_work.append(work.is_at_work())
 
-    work = Relay(steps(), lambda: None)
+    work = Relay(steps(), lambda _ends_at: None)
     at_work.append(work.is_at_work())
     work.go_on()
 
     assert at_work == [False, True, False, True]
 
 
-def test_who_looks_is_rung_for_once_and_then_only_for_what_ends_sooner():
-    """A call with a limit rings; those that follow do not, unless their time is up before the next look."""
-    rings = []
-    now = time.monotonic()
+def test_somebody_is_asked_to_look_after_calls_with_a_limit():
+    """Before they begin, with what they end at; whoever looks then sees the call, and whether it is over."""
+    asked = []
 
-    def steps():
-        looks.append(work.due_in_s())
-        for ends_at in (math.inf, now + 500, now + 600, now + 400):
-            yield call(ends_at=ends_at)
-            if len(rings) == 1:
-                looks.append(work.due_in_s())
+    def ask(ends_at):
+        asked.append((ends_at, work.call.ends_at, work.call.is_over))
 
-    looks = []
-    work = Relay(steps(), lambda: rings.append(1))
+    work = Relay(working(call(), call(ends_at=500.0), call(ends_at=400.0)), ask)
+    assert work.call is None
     work.go_on()
 
-    assert looks[0] is None
-    assert all(450 < due < 610 for due in looks[1:])
-    assert len(rings) == 2
-
-
-def test_a_call_without_a_limit_is_never_due():
-    """Whoever looks waits for a ring."""
-    with Hold() as hold:
-        work = relay(call(hold))
-        outcome(work.go_on)
-        hold.wait()
-        assert work.due_in_s() is None
-
-
-def test_a_call_whose_time_is_up_is_due_now():
-    """And can be taken then."""
-    with Hold() as hold:
-        work = relay(call(hold, ends_at=time.monotonic()))
-        outcome(work.go_on)
-        hold.wait()
-        assert work.due_in_s() == 0.0
-        assert work.take()
+    assert asked == [(500.0, 500.0, False), (400.0, 400.0, False)]
+    assert work.call.is_over
 
 
 def test_threads_that_race_for_the_work_never_do_it_twice():
@@ -198,22 +173,3 @@ def test_an_abort_leaves_a_call_its_grace_and_then_gives_it_up():
     pool.shutdown(wait=False)
 
     assert given == [None, True]
-
-
-def test_a_first_call_of_the_usual_length_rings_nobody():
-    """Whoever looks knows how long calls have at least, and looks by then; one that has less rings."""
-    rings = []
-
-    def steps():
-        now = time.monotonic()
-        for ends_at in (now + 600, now + 500, now + 1):
-            yield call(ends_at=ends_at)
-            rung.append(len(rings))
-
-    rung = []
-    work = Relay(steps(), lambda: rings.append(1), shortest_s=500.0)
-    due_in_s = work.due_in_s()
-    work.go_on()
-
-    assert 450 < due_in_s <= 500
-    assert rung == [0, 0, 1]

@@ -6,6 +6,7 @@ import contextvars
 import logging
 import math
 import pathlib
+import queue
 import subprocess
 import sys
 import threading
@@ -302,15 +303,6 @@ def sink(event):
 
 script = [calls(call("work")), "fine"]
 """
-LOOKED_AT = f"""{NO_MORE_THREADS}
-rung = threading.Event()
-with Hold() as hold:
-    run = make(script, tool(function=hold, timeout_s=0.2), sinks=[sink], ring=rung.set)
-    rung.wait(WAIT_S)
-    while (due_in_s := run.look()) is not None:
-        threading.Event().wait(due_in_s)
-print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
-"""
 UNWATCHED = f"""{NO_MORE_THREADS}
 run = make(script, tool(timeout_s=0.2), sinks=[sink])
 print(run.wait(WAIT_S), run.answer.text, run.new_messages[2].text, flush=True)
@@ -318,18 +310,10 @@ run.join(WAIT_S)
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "said", "logged"),
-    [
-        (LOOKED_AT, "True fine work timed out after 0.2 s\n", "work is still running"),
-        (UNWATCHED, "True fine work done\n", "no thread to keep the time limits of yiem-test-run"),
-    ],
-    ids=["the thread that looks goes on with the run", "nobody looks, and the log says so"],
-)
-def test_time_limits_where_no_more_threads_can_be_had(script, said, logged):
-    """A call is left behind without a new thread, or its limit is not kept."""
+def test_a_time_limit_that_nobody_can_keep_is_said():
+    """Where no thread can be had to look after a call, the log says so, and the run goes on."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
+        [sys.executable, "-W", "error", "-c", UNWATCHED],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -337,8 +321,59 @@ def test_time_limits_where_no_more_threads_can_be_had(script, said, logged):
         check=False,
     )
 
-    assert done.stdout == said
-    assert logged in done.stderr
+    assert done.stdout == "True fine work done\n"
+    assert "no thread to keep the time limits of calls" in done.stderr
+
+
+def test_a_run_that_gets_no_successor_gets_one_later(monkeypatch, caplog):
+    """A call stays where it is until there is a thread to go on with its run."""
+    now = time.monotonic()
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    with Hold() as hold:
+        run = make([calls(call("work")), "fine"], tool(function=hold, timeout_s=500))
+        hold.wait()
+        assert 400 < run.look(now) - now < 600
+        with monkeypatch.context() as patched:
+            patched.setattr("yiemagent.run.DaemonThread.start", start)
+            assert run.look(now + 600) == now + 601
+        assert "no thread to go on with yiem-test-run" in caplog.text
+        assert not run.done
+        assert run.look(now + 601) == math.inf
+        assert end_without_thread(run).text == "fine"
+
+    assert run.new_messages[2].is_error
+
+
+def test_a_run_that_is_over_is_looked_at_in_vain():
+    """What its last call ended at is due no more."""
+    run = make([calls(call("work")), "fine"], tool())
+    end(run)
+
+    assert run.look(time.monotonic() + 9e9) == math.inf
+
+
+def test_whoever_ends_a_run_goes_on_in_its_place():
+    """Of its own thread, its successors and its settlers, one alone ends it, whatever the moment."""
+    for _ in range(30):
+        with Hold() as sink_held, Hold() as hold:
+            goes_on = queue.Queue()
+            run = make(
+                [calls(call("work")), "fine"],
+                tool(function=hold, timeout_s=0.01),
+                sinks=[At(TurnEndEvent, sink_held)],
+                grace_s=0.0,
+                on_done=lambda goes_on=goes_on: goes_on.put(threading.current_thread()),
+            )
+            sink_held.wait()  # on the successor's thread
+            hold.let_go()
+            run.signal.abort()
+            sink_held.let_go()
+            assert run.wait(WAIT_S)
+            goes_on.get(timeout=WAIT_S)
+        assert goes_on.empty()
 
 
 # -- sinks that raise --

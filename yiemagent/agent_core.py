@@ -1,8 +1,9 @@
 """The agent behind the public one: four bounded channels, the six-state machine on a daemon thread, one run after
 another.
 
-Callers touch only channels. The agent's thread waits at the doorbell, looks at the channels and the run, and does what
-`machine.decide` says. What decides who joins which run, the run's last look at its queues included, happens under
+Callers touch only channels. The agent's thread waits at the doorbell, looks at the channels, and does what
+`machine.decide` says, its runs included. Where user code holds it longer than allowed, whoever ends that run goes on as
+the agent's thread. What decides who joins which run, the run's last look at its queues included, happens under
 one lock; nothing of the user's runs while it is held.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.registry import ToolStore
 from yiemagent.state import AgentState
 from yiemagent.tool import AgentTool
+from yiemagent.waiting_chain import refuse_waiting_for_itself, remember_waiting
 
 if TYPE_CHECKING:
     from yiemagent.answer import Requests
@@ -46,11 +47,6 @@ INPUT_CAPACITY = 16
 FOLLOW_UP_CAPACITY = 32
 STEERING_CAPACITY = 32
 OUTPUT_CAPACITY = 16
-
-# The agents whose answers somebody up the call chain is waiting for, outermost first, by core.
-_waiting_for: contextvars.ContextVar[tuple[AgentCore, ...]] = contextvars.ContextVar(
-    "yiemagent_waiting_for", default=()
-)
 
 
 class AgentCore:
@@ -69,6 +65,7 @@ class AgentCore:
         journal: Journal,
     ) -> None:
         self.name = name
+        self._thread_name = f"yiem-{name}-loop"
         self.journal = journal
         self.store = store
         self._stream_fn = stream_fn
@@ -92,7 +89,10 @@ class AgentCore:
         self._reserved = 0  # places in the output channel: answers queued, running or untaken
         self._serials = itertools.count(1)
         self._stopping: Literal["no", "drain", "now"] = "no"
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = (
+            None  # who serves; None: nobody did, or need be waited for
+        )
+        self._ended = threading.Event()  # nobody serves any more
         self._pid: int | None = None
         self._runs = itertools.count(1)
         # What the last run's requests worked out, so that a run costs what is new. A run takes it out, so that one
@@ -130,13 +130,13 @@ class AgentCore:
     def submit(self, message: Any, schema: Any, *, timeout_s: float | None) -> None:
         """Accept a message that gets a run and an answer of its own."""
         if timeout_s != 0:
-            self._refuse_waiting_for_itself("a waiting run_agent")
+            refuse_waiting_for_itself(self, "a waiting run_agent")
         entry = self._entry(prompt_of(message), waits=False, schema=schema)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
     def ask(self, message: Any, schema: Any, *, timeout_s: float | None) -> AssistantMessage:
         """Accept a message and wait for exactly its answer."""
-        self._refuse_waiting_for_itself("ask")
+        refuse_waiting_for_itself(self, "ask")
         return self._answer_to(
             self._entry(prompt_of(message), waits=True, schema=schema), timeout_s
         )
@@ -183,7 +183,7 @@ class AgentCore:
 
     def take(self, timeout_s: float | None) -> AssistantMessage:
         """Take the oldest answer that nobody took."""
-        self._refuse_waiting_for_itself("take_response")
+        refuse_waiting_for_itself(self, "take_response")
         self._check_process()
         answer = self._output.get(timeout_s)
         with self._gate:
@@ -209,7 +209,7 @@ class AgentCore:
 
         Where they are not handed back, since nobody takes them, they go on waiting in the session.
         """
-        self._refuse_waiting_for_itself("stop_agent")
+        refuse_waiting_for_itself(self, "stop_agent")
         self._check_process()
         with self._gate:
             self._stopping = "now"
@@ -218,18 +218,15 @@ class AgentCore:
             unstarted = self._input.drain()
             self._left_over.extend(unstarted)
             self._gate.notify_all()
-            thread = self._thread
+            started = self._thread is not None
         for entry in unstarted:
             if entry.reply is not None:
                 entry.reply.give(None, AgentStopped(f"agent {self.name!r} was stopped"))
         self._bell.ring()
-        if thread is None:
-            self._output.close()
+        if started:
+            self._await_end(timeout_s)
         else:
-            thread.join(Deadline(timeout_s).remaining_s())
-            if thread.is_alive():
-                self.abort("the agent was stopped")
-                thread.join()
+            self._output.close()
         left_over = self._take_left_over()
         try:
             if hands_back:
@@ -237,6 +234,14 @@ class AgentCore:
         finally:
             self.journal.end()
         return left_over
+
+    def _await_end(self, timeout_s: float | None) -> None:
+        if not self._ended.wait(Deadline(timeout_s).remaining_s()):
+            self.abort("the agent was stopped")
+            self._ended.wait()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def drain(self) -> None:
         """Finish what was accepted and end; called by a finalizer, in the middle of anything, so it takes no lock."""
@@ -250,8 +255,7 @@ class AgentCore:
 
     def _entry(self, message: AgentMessage | None, *, waits: bool, schema: Any = None) -> Entry:
         context = contextvars.copy_context()
-        chain = _waiting_for.get() if waits else ()
-        context.run(_waiting_for.set, (*chain, self))
+        context.run(remember_waiting, self, waits=waits)
         if not waits:
             context.run(work_alone)
         return Entry(message, next(self._serials), context, asked_output(schema))
@@ -272,18 +276,22 @@ class AgentCore:
                     )
                 self._gate.wait(remaining)
                 self._check_usable()
+            self._start_thread()
             if reserve:  # who asks is gone with its process, and nobody would take the answer
                 self.journal.accept("input", entry.message)
-            self._start_thread()
             self._input.put(entry)
             self._reserved += reserve
 
     def _start_thread(self) -> None:
         if self._thread is not None:
             return
-        thread = DaemonThread(target=self._serve, name=f"yiem-{self.name}-loop")
-        thread.start()
-        self._thread, self._pid = thread, os.getpid()
+        thread = self._thread = DaemonThread(target=self._serve, name=self._thread_name)
+        try:
+            thread.start()
+        except BaseException:  # whatever it is, nobody serves
+            self._thread = None
+            raise
+        self._pid = os.getpid()
 
     def _check_usable(self) -> None:
         self._check_process()
@@ -297,15 +305,6 @@ class AgentCore:
                 f"behind; make a new agent in the child process"
             )
 
-    def _refuse_waiting_for_itself(self, what: str) -> None:
-        chain = _waiting_for.get()
-        if self in chain:
-            names = " -> ".join(core.name for core in (*chain, self))
-            raise AgentStateError(
-                f"{what} would wait for the run that it is called in ({names}); from inside a run use "
-                f"steer, follow_up, abort_agent or run_agent with timeout_s=0"
-            )
-
     def _take_back(self, entry: Entry) -> bool:
         with self._gate:
             taken = self._input.remove(lambda waiting: waiting is entry) is not None
@@ -315,39 +314,45 @@ class AgentCore:
     # -- the thread --
 
     def _serve(self) -> None:
+        """Serve the channels as the agent's thread, until nothing is left to do or somebody else goes on."""
+        thread = self._thread = threading.current_thread()
+        thread.name = self._thread_name
         while True:
             match decide(self.view()):
                 case Action.WAIT:
-                    self._bell.wait(None if self._run is None else self._run.look())
+                    self._bell.wait()
                 case Action.START:
-                    self._start_run()
+                    if not self._serve_run():
+                        return
                 case Action.DELIVER:
                     self._deliver()
                 case Action.END:
                     break
         self._finish()
 
-    def _start_run(self) -> None:
+    def _serve_run(self) -> bool:
+        """Do the run of the next message; gives False where somebody else goes on as the agent's thread."""
         with self._gate:
             # Noted before it is taken, so that an abort, which looks without the gate, finds it here or there.
             entry = self._run_entry = self._input.peek()
             if entry is None:  # taken back since the thread looked
-                return
+                return True
             self._input.take()
             self._gate.notify_all()
             run = self._run = self._new_run(entry)
             self._accepting = entry.loop is None
-        run.start()
+        return run.serve()
 
     def _new_run(self, entry: Entry) -> Run:
         # All that runs a loop loads with the first run: a program that only makes an agent starts without it.
         from yiemagent.answer import Requests
         from yiemagent.loop import LoopPorts, run_loop
         from yiemagent.pool import DaemonPool
-        from yiemagent.run import Run
+        from yiemagent.run import Run, call_watch
 
         if self._pool is None:
             self._pool = DaemonPool(f"yiem-{self.name}-tool")
+            call_watch.enter()
         pool = self._pool
         prompts = () if entry.message is None else (entry.message,)
         state, tools = self._state, self.store.snapshot()
@@ -387,11 +392,8 @@ class AgentCore:
             context=entry.context,
             on_message=self._told,
             close_gate=self._close_gate,
-            on_done=self._bell.ring,
-            ring=self._bell.ring,
-            shortest_call_s=min(
-                (tool.timeout_s or math.inf for tool in tools.values()), default=math.inf
-            ),
+            on_done=self._serve,
+            on_exit=self._give_up,
         )
 
     def _live_tools(self, run: Run) -> Callable[[], Mapping[str, AgentTool]]:
@@ -466,10 +468,19 @@ class AgentCore:
         with self._gate:
             pool, self._pool = self._pool, None
         if pool is not None:
+            from yiemagent.run import call_watch
+
             pool.shutdown(wait=False)
+            call_watch.leave()
         self._output.close()
         if self._stopping == "drain":  # else whoever stops it has the last word
             self.journal.end()
+        self._ended.set()
+
+    def _give_up(self) -> None:
+        """Let nobody wait for a thread that the exit of the interpreter found in a run."""
+        self._thread = None
+        self._ended.set()
 
     def _take_left_over(self) -> tuple[AgentMessage, ...]:
         with self._gate:

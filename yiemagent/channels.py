@@ -34,16 +34,9 @@ class Doorbell:
         if self._rings.empty():  # else the waiter has not answered yet, and will look after this
             self._rings.put(None)
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Block until it rings, and answer it; look at the channels after this, never before, else a ring is lost.
-
-        Args:
-            timeout_s: seconds to wait at most; None: for ever.
-        """
-        try:
-            self._rings.get(timeout=timeout_s)
-        except queue.Empty:
-            return
+    def wait(self) -> None:
+        """Block until it rings, and answer it; look at the channels after this, never before, else a ring is lost."""
+        self._rings.get()
         while not self._rings.empty():
             self._rings.get()
 

@@ -21,6 +21,7 @@ from yiemagent.events import (
 from yiemagent.loop import LoopPorts, made_answer
 from yiemagent.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage
 from yiemagent.relay import Steps
+from yiemagent.waiting_chain import refuse_waiting_for_itself
 
 __all__ = ["compact"]
 
@@ -35,7 +36,7 @@ def compact(
         CompactionError: it can't be shortened, or the summary failed; the conversation is as it was.
         AbortedError: it was aborted.
     """
-    core._refuse_waiting_for_itself("compact_agent")
+    refuse_waiting_for_itself(core, "compact_agent")
     if core._config.compaction is None:
         raise ConfigurationError(
             f"agent {core.name!r} has no compaction; make it with compaction=yiemagent.sessions.Compaction()"

@@ -44,6 +44,11 @@ class OwnCall:
             return False
         return True
 
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody has gone on."""
+        return not self._permit
+
     def remaining_s(self) -> float | None:
         """Seconds until its time is up, never more than a wait can take; None: it never is."""
         if self.ends_at == math.inf:
@@ -52,10 +57,6 @@ class OwnCall:
 
 
 Steps: TypeAlias = Generator[OwnCall, Any, T]
-
-
-def _nothing() -> None:
-    """Be the call that did not begin yet."""
 
 
 class LeftBehind(BaseException):
@@ -69,20 +70,15 @@ class Relay(Generic[T]):
 
     Args:
         steps: the work.
-        ring: called when a call ends sooner than whoever looks after them knows.
-        shortest_s: the least time that calls are known to have, as a rule; infinity: nothing is known.
+        ask: called with when a call's time is up, before it begins; somebody is to look at `call` then.
     """
 
-    def __init__(
-        self, steps: Steps[T], ring: Callable[[], None], shortest_s: float = math.inf
-    ) -> None:
+    def __init__(self, steps: Steps[T], ask: Callable[[float], None]) -> None:
         self.thread: threading.Thread | None = None
+        self.call: OwnCall | None = None  # the latest
         self._steps = steps
-        self._ring = ring
-        self._shortest_s = shortest_s
-        self._call: OwnCall | None = None  # the latest
+        self._ask = ask
         self._calling = False
-        self._looked_at_by = math.inf  # when somebody looks; infinity: not before a ring
 
     def go_on(self) -> T:
         """Do the work on this thread.
@@ -96,13 +92,14 @@ class Relay(Generic[T]):
         while True:
             self._calling = False
             try:
-                call = self._call = self._steps.send(given)
+                call = self.call = self._steps.send(given)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # what `Steps` says
             self._calling = True
-            # Read behind the write of the call, so that one of the two threads sees the other's: see `due_in_s`.
-            if call.ends_at < self._looked_at_by:
-                self._ring()
+            if call.ends_at != math.inf:
+                self._ask(
+                    call.ends_at
+                )  # behind the write of the call, which whoever looks is to see
             given = call.function()
             if not call.take():
                 raise LeftBehind
@@ -111,19 +108,9 @@ class Relay(Generic[T]):
         """Whether the calling thread does the work, and is not in a call."""
         return not self._calling and threading.current_thread() is self.thread
 
-    def due_in_s(self) -> float | None:
-        """Seconds until a call may have had its time and should be looked at; None: not before a ring."""
-        self._looked_at_by = math.inf  # so that a call that begins after this line rings
-        # Before the first call it is as if one began now: most runs are over before anybody has to look.
-        call = self._call or OwnCall(_nothing, time.monotonic() + self._shortest_s)
-        remaining_s = call.remaining_s()
-        if remaining_s:  # also where it is over by now: those that follow may end later
-            self._looked_at_by = call.ends_at
-        return remaining_s
-
     def take(self) -> bool:
         """Relieve the thread that is making a call; gives False where none is. Whoever took it has to go on."""
-        return self._call is not None and self._call.take()
+        return self.call is not None and self.call.take()
 
 
 def finish(

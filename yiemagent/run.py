@@ -1,7 +1,7 @@
-"""One `run_loop` on one daemon thread: ordered events, abort, and an end that comes exactly once.
+"""One `run_loop` on one thread: ordered events, abort, and an end that comes exactly once.
 
 The loop hands out the calls that it makes on this thread. Where one does not return in time, its thread is left behind
-and another goes on with the loop, as the run's thread from then on.
+and another goes on with the loop, as the run's thread from then on, and with whatever comes after the run.
 
 A run is settled by whoever claims it: its own thread, when the loop has given the answer or raised; or, when an
 abort's grace is over and user code still holds that thread, a settler. A settler also takes over from a thread that a
@@ -18,23 +18,22 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 
-import attrs
-
 from yiemagent.abort import AbortSignal, Deadline
-from yiemagent.channels import Doorbell
 from yiemagent.daemon import DaemonThread
 from yiemagent.errors import error_text
 from yiemagent.events import AgentEndEvent, Event, EventSink
 from yiemagent.loop import made_answer
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolCall
 from yiemagent.progress import Progress
-from yiemagent.relay import LeftBehind, Relay, Steps
+from yiemagent.relay import LeftBehind, OwnCall, Relay, Steps
 from yiemagent.state import AgentState
 from yiemagent.telling import RunAbandoned, Telling
+from yiemagent.watch import Watch
 
-__all__ = ["Run"]
+__all__ = ["Run", "call_watch"]
 
 logger = logging.getLogger("yiemagent.run")
 
@@ -42,6 +41,7 @@ logger = logging.getLogger("yiemagent.run")
 # long it then lets a sink go on.
 _SETTLE_AFTER_S = 0.05
 _EXIT_WAIT_S = 0.5
+_TRY_AGAIN_S = 1.0
 
 
 def _quiet(_message: AgentMessage) -> None:
@@ -71,9 +71,9 @@ class Run:
         on_message: called with each message that enters the history, before the sinks and under the gate; the owner's
             own, must not raise, block or emit.
         close_gate: called just before AgentEnd: what arrives afterwards belongs to the next run.
-        on_done: called when the run is over, its last event included.
-        ring: called when `look` is due sooner than it said; None: the run has a thread of its own that looks.
-        shortest_call_s: the least time limit of its tools, so that `ring` is not called for what lasts longer.
+        on_done: called when the run is over, its last event included, by another thread than that which called
+            `serve`; goes on in its place.
+        on_exit: called instead where the interpreter is about to exit, in the middle of anything.
     """
 
     def __init__(
@@ -92,18 +92,17 @@ class Run:
         on_message: Callable[[AgentMessage], None] = _quiet,
         close_gate: Callable[[], None] = _nothing,
         on_done: Callable[[], None] = _nothing,
-        ring: Callable[[], None] | None = None,
-        shortest_call_s: float = math.inf,
+        on_exit: Callable[[], None] = _nothing,
     ) -> None:
         self.id = os.urandom(16).hex()
         self.name = name
         self.signal = signal or AbortSignal()
-        self._watch = _Watch() if ring is None else None
-        self._relay = Relay(self._steps(work), ring or self._watch_itself, shortest_call_s)
+        self._relay = Relay(self._steps(work), call_watch.ask)
         self._grace_s = grace_s
         self._context = context or contextvars.copy_context()
         self._close_gate = close_gate
         self._on_done = on_done
+        self._on_exit = on_exit
         self._progress = Progress(tuple(prompts), state)
         self._telling = Telling(
             self.id,
@@ -122,13 +121,30 @@ class Run:
 
     # -- the thread --
 
-    def start(self) -> None:
-        """Start the run's thread."""
+    def serve(self) -> bool:
+        """Do the run on this thread; gives whether it is over, else `on_done` will be called once it is.
+
+        Whoever calls this is a user of `call_watch`, until the run is over.
+        """
         _remember(self)
         self._unwatch = self.signal.add_callback(self._settle_later)
-        self._relay.thread = thread = DaemonThread(
-            target=self._context.run, args=(self._serve,), name=self.name
-        )
+        return self._context.run(self._go_on)
+
+    def start(self) -> None:
+        """Do the run on a thread of its own; `on_done` is called in any case."""
+        call_watch.enter()
+        then = self._on_done
+
+        def done() -> None:
+            call_watch.leave()
+            then()
+
+        def serve() -> None:
+            if self.serve():
+                done()
+
+        self._on_done = done
+        thread = self._relay.thread = DaemonThread(target=serve, name=self.name)
         try:
             thread.start()
         except (
@@ -136,7 +152,7 @@ class Run:
         ):  # the interpreter is shutting down, or no thread can be had: this is an abort
             self.signal.abort("no thread could be started")
             self._relay.thread = None
-            self._settle(made_answer("aborted", "no thread could be started"))
+            self._settle_and_go_on(made_answer("aborted", "no thread could be started"))
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until the run is over; gives whether it is."""
@@ -172,17 +188,17 @@ class Run:
         """Give the work as steps that begin, and raise what they raise, on the run's thread."""
         return (yield from work(self))
 
-    def _serve(self) -> None:
-        """Go on with the loop, on the run's thread, until it is over or a successor goes on."""
+    def _go_on(self) -> bool:
+        """Go on with the loop on this thread; gives whether the run is over by it."""
         try:
             answer = self._relay.go_on()
         except (LeftBehind, RunAbandoned):
-            return
+            return False
         except BaseException as error:  # hooks and models may raise anything: the run failed
             if self._telling.is_owned_by(None):
                 logger.exception("%s failed", self.name)
             answer = self._failed_answer(error)
-        self._settle(answer)
+        return self._settle(answer)
 
     def _failed_answer(self, error: BaseException) -> AssistantMessage:
         last = self._progress.last_answer
@@ -192,44 +208,36 @@ class Run:
 
     # -- calls that do not return --
 
-    def look(self) -> float | None:
-        """Have a successor go on where the call under way has had its time.
+    def look(self, now: float) -> float:
+        """Have a successor go on where the call under way has had its time; gives when to look again, or infinity.
 
-        Returns:
-            After how many seconds to look again; None: not before a ring.
+        Args:
+            now: on the clock of `time.monotonic`, as what it gives.
         """
-        due_in_s = self._relay.due_in_s()
-        if due_in_s != 0.0:
-            return due_in_s
-        if self._relay.take():
-            try:
-                self._thread_of_its_own(self._serve, "next").start()
-            except RuntimeError:  # no thread can be had, so the one that looks must do
-                self._context.copy().run(self._serve)
-        return None
-
-    def _watch_itself(self) -> None:
-        """Have a thread look after the calls, since nobody else does; called on the run's thread."""
-        watch = self._watch
-        assert watch is not None
-        watch.bell.ring()
-        if watch.thread is not None:
-            return
+        call = self._relay.call
+        if call is None or call.is_over:  # the next asks for itself
+            return math.inf
+        if now < call.ends_at:
+            return call.ends_at
         try:
-            thread = self._thread_of_its_own(self._keep_looking, "watch")
-            thread.start()
-            watch.thread = thread
-        except RuntimeError:
-            logger.warning("no thread to keep the time limits of %s", self.name)
+            self._start_another("next", functools.partial(self._succeed, call))
+        except RuntimeError as error:
+            logger.warning("no thread to go on with %s: %s", self.name, error)
+            return now + _TRY_AGAIN_S
+        return math.inf
 
-    def _keep_looking(self) -> None:
-        assert self._watch is not None
-        while not self.done:
-            self._watch.bell.wait(self.look())
+    def _succeed(self, call: OwnCall) -> None:
+        """Go on in place of the thread that makes a call, unless it is back."""
+        if call.take():
+            self._go_on_as_another()
 
-    def _thread_of_its_own(self, target: Callable[[], None], what: str) -> threading.Thread:
-        context = self._context.copy()
-        return DaemonThread(target=context.run, args=(target,), name=f"{self.name}-{what}")
+    def _go_on_as_another(self) -> None:
+        """Go on with the loop, and then with what comes after the run."""
+        if self._context.copy().run(self._go_on):
+            self._on_done()
+
+    def _start_another(self, what: str, target: Callable[[], None]) -> None:
+        DaemonThread(target=target, name=f"{self.name}-{what}").start()
 
     # -- the end --
 
@@ -237,7 +245,7 @@ class Run:
         """Settle the run without its thread, should that not do it within the grace; called by the abort."""
         late = functools.partial(self._settle_late, self._grace_s if grace_s is None else grace_s)
         try:
-            self._thread_of_its_own(late, "settle").start()
+            self._start_another("settle", late)
         except (
             RuntimeError
         ):  # the interpreter is shutting down: nobody waits for an answer any more
@@ -248,10 +256,15 @@ class Run:
             return
         if self._relay.take():
             self._settle_later(0.0)  # should user code hold this thread, too
-            self._serve()
+            self._go_on_as_another()
         elif not self._done.wait(_SETTLE_AFTER_S):
             self._settle_later()  # should a sink hold this thread, too
-            self._settle(made_answer("aborted", _why(self.signal), self._progress.last_answer))
+            answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
+            self._settle_and_go_on(answer)
+
+    def _settle_and_go_on(self, answer: AssistantMessage) -> None:
+        if self._context.copy().run(self._settle, answer):
+            self._on_done()
 
     def _claim(self, answer: AssistantMessage) -> tuple[Event, int] | bool | None:
         """Take the run over; gives False where somebody has it for good, else what was being delivered.
@@ -260,26 +273,26 @@ class Run:
         """
 
         def may(is_first: bool) -> bool:  # noqa: FBT001 - as the contract says
-            lost = not is_first and threading.current_thread() is self._relay.thread
-            return not lost and not self._done.is_set()
+            return is_first or threading.current_thread() is not self._relay.thread
 
         return self._telling.claim(answer, may=may)
 
-    def _settle(self, answer: AssistantMessage) -> None:
-        """Close what is open, the gate, and the run; once."""
+    def _settle(self, answer: AssistantMessage) -> bool:
+        """Close what is open, the gate, and the run; gives whether it is over by this thread, as it is by one alone."""
         owner = threading.current_thread()
         if owner is self._relay.thread:
             with self._telling.order:  # an update that is being delivered comes first
-                over = self._claim(answer) is not False and self._close(owner)
+                closed = self._claim(answer) is not False and self._close(owner)
         else:
-            over = self._take_over(answer, owner)
-        if over:
-            self._unwatch()
-            _live.pop(self.id, None)
-            self._done.set()
-            if self._watch is not None:
-                self._watch.bell.ring()
-            self._on_done()
+            closed = self._take_over(answer, owner)
+        if not (closed and self._telling.finish(owner)):
+            return False
+        if owner is self._relay.thread:
+            self._relay.thread = None  # it goes on with other work, and is not told by exceptions
+        self._unwatch()
+        _live.pop(self.id, None)
+        self._done.set()
+        return True
 
     def _take_over(self, answer: AssistantMessage, owner: threading.Thread) -> bool:
         """Settle the run for its thread; a sink that is busy, and stays so for a moment, gets no more of it."""
@@ -316,21 +329,13 @@ class Run:
         self._telling.shut()
         self._unwatch()
         self.signal.abort("the interpreter exits")
+        self._on_exit()
 
     def join(self, timeout_s: float | None) -> None:
-        """Wait for the run's threads to end."""
-        deadline = Deadline(timeout_s)
-        for thread in (self._relay.thread, None if self._watch is None else self._watch.thread):
-            if thread is not None:
-                thread.join(deadline.remaining_s())
-
-
-@attrs.define(eq=False)
-class _Watch:
-    """What a run needs that has a thread of its own to look after its calls."""
-
-    bell: Doorbell = attrs.field(factory=Doorbell)
-    thread: threading.Thread | None = None
+        """Wait for the run's thread to end."""
+        thread = self._relay.thread
+        if thread is not None:
+            thread.join(Deadline(timeout_s).remaining_s())
 
 
 def _why(signal: AbortSignal) -> str:
@@ -343,6 +348,16 @@ def _why(signal: AbortSignal) -> str:
 # The runs going on. A dict, whose single steps are atomic: no lock is needed, and none stays locked in a forked child.
 _live: dict[str, Run] = {}
 _hooked: list[bool] = []
+
+
+def _look() -> float:
+    """Look at the calls of all runs; gives when to look again."""
+    now = time.monotonic()
+    return min((run.look(now) for run in tuple(_live.values())), default=math.inf)
+
+
+call_watch = Watch(_look)
+"""Sees to the time limits of the calls that runs make on their own threads."""
 
 
 def _remember(run: Run) -> None:

@@ -38,6 +38,8 @@ logger = logging.getLogger("yiemagent.run")
 _UNRECORDED = frozenset(
     {MessageStartEvent, ToolExecStartEvent, ToolExecUpdateEvent, TurnStartEvent}
 )
+# Owners that tell nothing: the run is over; the interpreter is about to exit.
+_OVER = object()
 _EXIT = object()
 
 
@@ -264,7 +266,7 @@ class Telling:
             may: asked under the gate whether it may, with whether this is the first claim.
         """
         with self._recording, self.gate:
-            if self._owner is _EXIT or not may(self._owner is None):
+            if self._owner in (_OVER, _EXIT) or not may(self._owner is None):
                 return False
             self._owner = threading.current_thread()
             self.answer = self.answer or answer
@@ -295,6 +297,14 @@ class Telling:
             closing = self._owner is owner and not self._closed
             self._closed = self._closed or closing
             return closing
+
+    def finish(self, owner: object) -> bool:
+        """Tell nothing more; gives whether the run was `owner`'s up to here, as it is for one thread alone."""
+        with self.gate:
+            finishing = self._owner is owner
+            if finishing:
+                self._owner = _OVER
+            return finishing
 
     def name_what_is_unrecorded(self) -> AssistantMessage:
         """Give the answer; that of a run which failed says so where what closed it could not be recorded either."""
