@@ -68,7 +68,7 @@ class Row(Record):
 ROWS = (
     Row(State.IDLE, "none", "empty", "any", "waits at the doorbell, uses no CPU"),
     Row(State.STARTING, "none", "has message", "any", "takes the message and starts a run"),
-    Row(State.RUNNING, "running", "empty", "empty", "lets the run work"),
+    Row(State.RUNNING, "running", "empty", "empty", "does the run"),
     Row(
         State.RUNNING_INPUT_WAITS,
         "running",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Mapping
@@ -20,40 +19,31 @@ from yiemagent.net.retry import retryable_status
 __all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text", "shortened"]
 
 _MAX_TEXT = 4_000
+# Patterns stand here as text and are compiled where they are first needed: most programs never meet a failure.
 # What is never closed goes up to the end of the page, and no tag goes beyond the next "<": else a page full of either
 # would take a time that grows with the square of its size.
-_UNSHOWN = re.compile(
-    r"<(script|style|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL
-)
-_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]*>")
-_OVERFLOW = re.compile(
-    r"context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
+_UNSHOWN = r"(?is)<(script|style|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)"
+_TITLE = r"(?i)<title[^<>]*>([^<]*)"
+_TAG = r"<[^<>]*>"
+_OVERFLOW = (
+    r"(?i)context[_ ](length|window|size)|maximum context|max(imum)? (prompt|input) (length|tokens)"
     r"|(prompt|input) (is )?too long|too many (input )?tokens|exceeds? (the (available )?)?context"
     r"|exceeds the maximum number of tokens|exceeded (the )?model token limit"
     r"|token count of \d+ exceeds|range of input length"
-    r"|reduce the length of the (messages|prompt)",
-    re.IGNORECASE,
+    r"|reduce the length of the (messages|prompt)"
 )
 # Names that a user gave: a tool called context_window says nothing of the context.
-_NAMES = re.compile(r"""(['"`])[\w.:/-]+\1""")
-_NO_CREDIT = re.compile(
-    r"insufficient_quota|billing|insufficient[ _](credits?|balance|funds)", re.IGNORECASE
+_NAMES = r"""(['"`])[\w.:/-]+\1"""
+_NO_CREDIT = r"(?i)insufficient_quota|billing|insufficient[ _](credits?|balance|funds)"
+_KEY_TROUBLE = r"(?i)authentication|invalid_api_key|api_key_invalid|unauthenticated|permission"
+_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)s"
+_RATE = r"(?i)rate[_ ]?limit"
+_MODEL = r"(?i)\bmodels?\b|model_not_found"
+_UNKNOWN_MODEL = (
+    r"(?is)\bmodel\b.{0,200}?\b(not (be )?found|not exist|not (a )?valid|not supported|not available|unknown|invalid)\b"
+    r"|\b(unknown|invalid|no such|unsupported|not a valid) model\b|model_not_found|\binvalid_model\b"
 )
-_KEY_TROUBLE = re.compile(
-    r"authentication|invalid_api_key|api_key_invalid|unauthenticated|permission", re.IGNORECASE
-)
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
-_RATE = re.compile(r"rate[_ ]?limit", re.IGNORECASE)
-_MODEL = re.compile(r"\bmodels?\b|model_not_found", re.IGNORECASE)
-_UNKNOWN_MODEL = re.compile(
-    r"\bmodel\b.{0,200}?\b(not (be )?found|not exist|not (a )?valid|not supported|not available|unknown|invalid)\b"
-    r"|\b(unknown|invalid|no such|unsupported|not a valid) model\b|model_not_found|\binvalid_model\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_SERVER_TROUBLE = re.compile(
-    r"server_error|internal|overloaded|unavailable|timeout|temporar|try again", re.IGNORECASE
-)
+_SERVER_TROUBLE = r"(?i)server_error|internal|overloaded|unavailable|timeout|temporar|try again"
 
 
 def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None) -> LlmError:
@@ -80,8 +70,10 @@ def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None)
 
 def page_text(page: str) -> str:
     """Give what a web page says, as one line."""
-    title = _TITLE.search(page)
-    shown = _TAG.sub(" ", _UNSHOWN.sub(" ", page))
+    import html  # a table of all entities, for pages only
+
+    title = re.search(_TITLE, page)
+    shown = re.sub(_TAG, " ", re.sub(_UNSHOWN, " ", page))
     words = " ".join(html.unescape(shown).split())
     named = " ".join(html.unescape(title[1]).split()) if title else ""
     return words if words.startswith(named) else f"{named} {words}".strip()
@@ -96,8 +88,8 @@ def is_unknown_model(error: LlmError) -> bool:
     """Whether a server refused a request because it knows no model of the name."""
     said = str(error).partition(": ")[2]
     if error.status == 404:
-        return _MODEL.search(said) is not None
-    return error.status in {400, 422} and _UNKNOWN_MODEL.search(said) is not None
+        return re.search(_MODEL, said) is not None
+    return error.status in {400, 422} and re.search(_UNKNOWN_MODEL, said) is not None
 
 
 def error_from_value(
@@ -121,16 +113,16 @@ def error_from_value(
     text = (
         f"the model's server answered {status}: {said}" if status else f"the model's server: {said}"
     )
-    if status not in {401, 403, 429} and _OVERFLOW.search(_NAMES.sub("", words)):
+    if status not in {401, 403, 429} and re.search(_OVERFLOW, re.sub(_NAMES, "", words)):
         return ContextOverflowError(text, status)
-    if status in {401, 403} or _KEY_TROUBLE.search(f"{kind} {code}"):
+    if status in {401, 403} or re.search(_KEY_TROUBLE, f"{kind} {code}"):
         return AuthenticationError(text, status)
-    if status == 402 or _NO_CREDIT.search(f"{kind} {code}"):
+    if status == 402 or re.search(_NO_CREDIT, f"{kind} {code}"):
         return RateLimitError(text, status)
-    if status == 429 or _RATE.search(f"{kind} {code}"):
+    if status == 429 or re.search(_RATE, f"{kind} {code}"):
         return RateLimitError(text, status, True, retry_after_ms)
     if status is None:
-        return BadResponseError(text, None, bool(_SERVER_TROUBLE.search(words)), retry_after_ms)
+        return BadResponseError(text, None, bool(re.search(_SERVER_TROUBLE, words)), retry_after_ms)
     return LlmError(text, status, retryable_status(status), retry_after_ms)
 
 
@@ -150,7 +142,7 @@ def _details(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _asked_delay_ms(fields: Mapping[str, Any]) -> int | None:
     """Read how long Google asks to wait: a `google.rpc.RetryInfo` among the details, such as "22.5s"."""
     for detail in _details(fields):
-        if found := _DURATION.fullmatch(str(detail.get("retryDelay"))):
+        if found := re.fullmatch(_DURATION, str(detail.get("retryDelay"))):
             return round(float(found[1]) * 1000)
     return None
 

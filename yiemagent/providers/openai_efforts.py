@@ -14,7 +14,7 @@ _ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _LEVELS = {"off": "none", **{effort: effort for effort in _ORDER[1:]}}
 # The first that fits the beginning of a name counts; least first, none for models that don't think.
 _FAMILIES = tuple(
-    (re.compile(pattern), tuple(efforts.split()))
+    (pattern, tuple(efforts.split()))
     for pattern, efforts in (
         (r"gpt-[34]|chatgpt-", ""),
         (r"o\d|gpt-oss", "low medium high"),
@@ -48,7 +48,7 @@ def reasoning_effort(level: str | None, model: str) -> str | None:
         return None
     name = model.rpartition("/")[2].removeprefix("ft:")
     for pattern, efforts in _FAMILIES:
-        if pattern.match(name):
+        if re.match(pattern, name):
             enough = (one for one in efforts if _ORDER.index(one) >= _ORDER.index(wanted))
             return next(enough, efforts[-1] if efforts else None)
     return None if wanted == "none" else wanted
