@@ -10,6 +10,7 @@ one lock; nothing of the user's runs while it is held.
 from __future__ import annotations
 
 import contextvars
+import functools
 import itertools
 import os
 import threading
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from yiemagent.abort import Deadline
-from yiemagent.channels import Channel, Doorbell
+from yiemagent.channels import Channel, Doorbell, Waiters
 from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
 from yiemagent.daemon import DaemonThread
@@ -48,6 +49,8 @@ FOLLOW_UP_CAPACITY = 32
 STEERING_CAPACITY = 32
 OUTPUT_CAPACITY = 16
 
+_view = functools.cache(View)  # there are but a few, and the thread looks several times a run
+
 
 class AgentCore:
     """The agent behind the public one: everything that its thread needs."""
@@ -74,9 +77,10 @@ class AgentCore:
         self._prepare_context = prepare_context
         self._state = state
         self._bell = Doorbell()
-        # The gate: decides which run a message belongs to. Protects everything below; waiters wait on it for places.
-        # Nothing of the user's runs while it is held, and nothing waits longer than one write of the session takes.
-        self._gate = threading.Condition(threading.RLock())
+        # The gate: decides which run a message belongs to. Protects everything below. Nothing of the user's runs while
+        # it is held, and nothing waits longer than one write of the session takes.
+        self._gate = threading.RLock()
+        self._places = Waiters(self._gate)  # those who send, while there is no place
         self._input: Channel[Entry] = Channel("input", INPUT_CAPACITY, self._bell)
         self._steering: Channel[Entry] = Channel("steering", STEERING_CAPACITY, self._bell)
         self._follow_up: Channel[Entry] = Channel("follow-up", FOLLOW_UP_CAPACITY, self._bell)
@@ -123,7 +127,7 @@ class AgentCore:
             run: Literal["none", "running", "done"] = "none"
             if self._run is not None:
                 run = "done" if self._run.done else "running"
-            return View(run, bool(self._input), bool(self._follow_up), self._stopping)
+            return _view(run, bool(self._input), bool(self._follow_up), self._stopping)
 
     # -- what callers do --
 
@@ -188,7 +192,7 @@ class AgentCore:
         answer = self._output.get(timeout_s)
         with self._gate:
             self._reserved -= 1
-            self._gate.notify_all()
+            self._places.tell()
         return answer
 
     def abort(self, reason: str | None) -> bool:
@@ -217,7 +221,7 @@ class AgentCore:
             self._input.close()
             unstarted = self._input.drain()
             self._left_over.extend(unstarted)
-            self._gate.notify_all()
+            self._places.tell()
             started = self._thread is not None
         for entry in unstarted:
             if entry.reply is not None:
@@ -274,7 +278,7 @@ class AgentCore:
                         f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
                         f"{len(self._input)} messages waiting; take answers first, or wait with timeout_s"
                     )
-                self._gate.wait(remaining)
+                self._places.wait(remaining)
                 self._check_usable()
             self._start_thread()
             if reserve:  # who asks is gone with its process, and nobody would take the answer
@@ -308,7 +312,7 @@ class AgentCore:
     def _take_back(self, entry: Entry) -> bool:
         with self._gate:
             taken = self._input.remove(lambda waiting: waiting is entry) is not None
-            self._gate.notify_all()
+            self._places.tell()
             return taken
 
     # -- the thread --
@@ -338,7 +342,7 @@ class AgentCore:
             if entry is None:  # taken back since the thread looked
                 return True
             self._input.take()
-            self._gate.notify_all()
+            self._places.tell()
             run = self._run = self._new_run(entry)
             self._accepting = entry.loop is None
         return run.serve()

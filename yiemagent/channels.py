@@ -7,13 +7,14 @@ thread, which waits at the door and nowhere else, looks at all of them at once.
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from yiemagent.abort import Deadline
 from yiemagent.errors import AgentStopped, ChannelFull, ResponseTimeout
 
-__all__ = ["Channel", "Doorbell"]
+__all__ = ["Channel", "Doorbell", "Waiters"]
 
 T = TypeVar("T")
 
@@ -41,6 +42,35 @@ class Doorbell:
             self._rings.get()
 
 
+class Waiters:
+    """Those who wait under a lock until something changes, and are told only where there are any.
+
+    `Condition.notify_all` costs as much without them, and much of what is told here has nobody waiting.
+
+    Args:
+        lock: is held by whoever waits or tells.
+    """
+
+    __slots__ = ("_count", "changed")
+
+    def __init__(self, lock: Any) -> None:
+        self.changed = threading.Condition(lock)  # protects nothing of its own
+        self._count = 0
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Let the lock go until somebody tells, for `timeout_s` seconds at most; None: for ever."""
+        self._count += 1
+        try:
+            self.changed.wait(timeout_s)
+        finally:
+            self._count -= 1
+
+    def tell(self) -> None:
+        """Have all of them look again."""
+        if self._count:
+            self.changed.notify_all()
+
+
 class Channel(Generic[T]):
     """A bounded first-in-first-out channel.
 
@@ -54,8 +84,10 @@ class Channel(Generic[T]):
         self.name = name
         self.capacity = capacity
         self._queue: queue.Queue[T] = queue.Queue(capacity)
+        self._waiters = Waiters(self._queue.mutex)
         # One condition for all that one may wait for, told to all: three would be most of an idle agent's memory.
-        self._queue.not_full = self._queue.all_tasks_done = self._queue.not_empty
+        self._queue.not_full = self._queue.all_tasks_done = self._waiters.changed
+        self._queue.not_empty = self._waiters.changed
         self._bell = bell
         self._closed = False  # read and written under the queue's own mutex
 
@@ -71,7 +103,7 @@ class Channel(Generic[T]):
             AgentStopped: where the channel is closed, also while waiting.
         """
         deadline = Deadline(timeout_s)
-        with self._queue.not_full:
+        with self._queue.mutex:
             while not self._closed and len(self._queue.queue) >= self.capacity:
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
@@ -79,10 +111,10 @@ class Channel(Generic[T]):
                         f"the {self.name} channel holds {self.capacity} messages already; wait "
                         f"with timeout_s, or take answers first"
                     )
-                self._queue.not_full.wait(remaining)
+                self._waiters.wait(remaining)
             self._refuse_if_closed()
             self._queue.queue.append(item)
-            self._queue.not_empty.notify_all()
+            self._waiters.tell()
         self._ring()
 
     def get(self, timeout_s: float | None = None) -> T:
@@ -96,15 +128,15 @@ class Channel(Generic[T]):
             AgentStopped: where the channel is closed and empty, also while waiting.
         """
         deadline = Deadline(timeout_s)
-        with self._queue.not_empty:
+        with self._queue.mutex:
             while not self._queue.queue:
                 self._refuse_if_closed()
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
                     raise ResponseTimeout(f"nothing came within {timeout_s} s; nothing is lost")
-                self._queue.not_empty.wait(remaining)
+                self._waiters.wait(remaining)
             item = cast("T", self._queue.queue.popleft())
-            self._queue.not_full.notify_all()
+            self._waiters.tell()
         return item
 
     def take(self) -> T | None:
@@ -112,7 +144,7 @@ class Channel(Generic[T]):
         with self._queue.mutex:
             if not self._queue.queue:
                 return None
-            self._queue.not_full.notify_all()
+            self._waiters.tell()
             return cast("T", self._queue.queue.popleft())
 
     def peek(self) -> T | None:
@@ -125,14 +157,14 @@ class Channel(Generic[T]):
         with self._queue.mutex:
             items = tuple(self._queue.queue)
             self._queue.queue.clear()
-            self._queue.not_full.notify_all()
+            self._waiters.tell()
         return items
 
     def restore(self, items: Iterable[T]) -> None:
         """Put items that were taken back at the front, oldest first; they had their place, so it is never full."""
         with self._queue.mutex:
             self._queue.queue.extendleft(reversed(tuple(items)))
-            self._queue.not_empty.notify_all()
+            self._waiters.tell()
 
     def remove(self, wanted: Callable[[T], bool]) -> T | None:
         """Take the oldest item that is `wanted`, or give None where there is none."""
@@ -140,7 +172,7 @@ class Channel(Generic[T]):
             for item in self._queue.queue:
                 if wanted(item):
                     self._queue.queue.remove(item)
-                    self._queue.not_full.notify_all()
+                    self._waiters.tell()
                     return cast("T", item)
         return None
 
@@ -148,8 +180,7 @@ class Channel(Generic[T]):
         """Take nothing more in and wake everybody who waits; what is in it can still be taken."""
         with self._queue.mutex:
             self._closed = True
-            self._queue.not_empty.notify_all()
-            self._queue.not_full.notify_all()
+            self._waiters.tell()
         self._ring()
 
     @property
