@@ -23,8 +23,10 @@ def test_a_reply_is_handed_over():
 def test_a_reply_may_be_an_error():
     """An error in the answer's place is raised where it is taken."""
     reply = Reply()
-    reply.give(None, KeyError("gone"))
+    reply.give(KeyError("gone"))
 
+    reply.give(AssistantMessage("too late"))
+    assert reply.wait(0)
     with pytest.raises(KeyError, match="gone"):
         reply.take()
 

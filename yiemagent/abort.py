@@ -16,12 +16,12 @@ from queue import Empty, SimpleQueue
 
 from yiemagent.errors import AbortedError
 
-__all__ = ["AbortSignal", "Deadline", "current_signal"]
+__all__ = ["AbortSignal", "Deadline", "aborted", "current_signal"]
 
 logger = logging.getLogger("yiemagent.abort")
 
 current_signal: ContextVar[AbortSignal | None] = ContextVar("yiemagent_signal", default=None)
-"""The run's signal, where a function of the user's runs that is given none and may wait for another process."""
+"""The signal of the run, or of the tool call, that user code is part of: ends what it waits for without naming it."""
 
 
 class AbortSignal:
@@ -137,7 +137,7 @@ class AbortSignal:
     def raise_if_aborted(self) -> None:
         """Raise `AbortedError` where the signal is set."""
         if self.aborted:
-            raise AbortedError(f"aborted: {self._reason}" if self._reason else "aborted")
+            raise aborted(self)
 
     def release(self) -> None:
         """Let go of the parent: a child that is done stays what it is and costs the parent nothing more."""
@@ -169,6 +169,12 @@ class AbortSignal:
     def __repr__(self) -> str:
         state = f"aborted: {self._reason!r}" if self.aborted else "not aborted"
         return f"<AbortSignal {state}>"
+
+
+def aborted(signal: AbortSignal) -> AbortedError:
+    """Give the error that says that a signal is set, and why."""
+    reason = signal.reason
+    return AbortedError(f"aborted: {reason}" if reason else "aborted")
 
 
 class Deadline:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from yiemagent.abort import Deadline
+from yiemagent.abort import Deadline, current_signal
 from yiemagent.channels import Channel, Doorbell, Waiters
 from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
 from yiemagent.daemon import DaemonThread
-from yiemagent.entry import Entry, Receipt, Reply, prompt_of
-from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
+from yiemagent.entry import Entry, Receipt, prompt_of
+from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull
 from yiemagent.events import EventSink, ToolsChangedEvent
 from yiemagent.journal import Journal, WaitsFor
 from yiemagent.locks import work_alone
@@ -138,36 +138,6 @@ class AgentCore:
         entry = self._entry(prompt_of(message), waits=False, schema=schema)
         self._put(entry, reserve=True, timeout_s=timeout_s)
 
-    def ask(self, message: Any, schema: Any, *, timeout_s: float | None) -> AssistantMessage:
-        """Accept a message and wait for exactly its answer."""
-        refuse_waiting_for_itself(self, "ask")
-        return self._answer_to(
-            self._entry(prompt_of(message), waits=True, schema=schema), timeout_s
-        )
-
-    def _answer_to(self, entry: Entry, timeout_s: float | None) -> AssistantMessage:
-        deadline = Deadline(timeout_s)
-        reply = entry.reply = Reply()
-        try:
-            self._put(entry, reserve=False, timeout_s=timeout_s)
-            if reply.wait(deadline.remaining_s()):
-                return reply.take()
-        except ChannelFull as error:
-            raise ResponseTimeout(
-                f"no place came free within {timeout_s} s; nothing was sent"
-            ) from error
-        except BaseException:  # a KeyboardInterrupt above all, which may come between any two steps
-            if not self._take_back(entry):
-                entry.signal.abort("interrupted")
-            raise
-        if self._take_back(entry):
-            raise ResponseTimeout(f"no answer within {timeout_s} s; the message was taken back")
-        if reply.wait(0):  # it came at the last moment
-            return reply.take()
-        raise ResponseTimeout(
-            f"no answer within {timeout_s} s; the run goes on and its answer will be in the history"
-        )
-
     def join(self, message: Any, kind: Literal["steering", "follow_up"]) -> Receipt:
         """Accept a message that joins the run going on, or starts one where the agent is idle."""
         entry = self._entry(prompt_of(message), waits=False)
@@ -189,7 +159,7 @@ class AgentCore:
         """Take the oldest answer that nobody took."""
         refuse_waiting_for_itself(self, "take_response")
         self._check_process()
-        answer = self._output.get(timeout_s)
+        answer = self._output.get(timeout_s, current_signal.get())
         with self._gate:
             self._reserved -= 1
             self._places.tell()
@@ -225,7 +195,7 @@ class AgentCore:
             started = self._thread is not None
         for entry in unstarted:
             if entry.reply is not None:
-                entry.reply.give(None, AgentStopped(f"agent {self.name!r} was stopped"))
+                entry.reply.give(AgentStopped(f"agent {self.name!r} was stopped"))
         self._bell.ring()
         if started:
             self._await_end(timeout_s)
@@ -278,7 +248,7 @@ class AgentCore:
                         f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
                         f"{len(self._input)} messages waiting; take answers first, or wait with timeout_s"
                     )
-                self._places.wait(remaining)
+                self._places.wait(remaining, current_signal.get())
                 self._check_usable()
             self._start_thread()
             if reserve:  # who asks is gone with its process, and nobody would take the answer

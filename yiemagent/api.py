@@ -6,6 +6,7 @@ from typing import Any
 
 from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
+from yiemagent.asking import ask_agent
 from yiemagent.entry import Receipt
 from yiemagent.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage
 from yiemagent.resuming import go_on, resume
@@ -42,6 +43,7 @@ def run_agent(
     Raises:
         ConfigurationError: where output_schema says no schema.
         ChannelFull: where 16 answers are queued, running or untaken, after the time allowed.
+        AbortedError: where the tool's call or the run that this waits in was aborted; nothing was sent.
         AgentStopped: where the agent was stopped.
         AgentStateError: where waiting would wait for the run that this is called in.
     """
@@ -60,6 +62,7 @@ def take_response(agent: YiemAgent, timeout_s: float | None = None) -> Assistant
 
     Raises:
         ResponseTimeout: where none came in time; nothing is changed.
+        AbortedError: where the tool's call or the run that this is part of was aborted meanwhile; nothing is changed.
         AgentStopped: where the agent was stopped and no answer is left.
         AgentStateError: where this would wait for the run that it is called in.
     """
@@ -72,7 +75,8 @@ def ask(
     """Send a message and block until its answer; safe from many threads at once, each gets its own.
 
     Interrupted or timed out, it takes its message back if that has not begun. If it has, a time-out leaves the run
-    going, with its answer only in the history, and a KeyboardInterrupt aborts it.
+    going, with its answer only in the history, and a KeyboardInterrupt aborts it. So does an abort, or the time limit,
+    of the tool or the hook that calls this; then it raises `AbortedError`.
 
     Args:
         agent: the agent.
@@ -85,10 +89,11 @@ def ask(
     Raises:
         ConfigurationError: where output_schema says no schema.
         ResponseTimeout: where no answer came in time.
+        AbortedError: where the tool's call or the run that this is part of was aborted.
         AgentStopped: where the agent was or is stopped before the message began.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return _core(agent).ask(message, output_schema, timeout_s=timeout_s)
+    return ask_agent(_core(agent), message, output_schema, timeout_s=timeout_s)
 
 
 def steer(agent: YiemAgent, message: Any) -> Receipt:

@@ -28,6 +28,7 @@ from yiemagent.events import (
     ToolExecEndEvent,
     ToolExecStartEvent,
 )
+from yiemagent.locks import waiting
 from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage
 from yiemagent.pausing import BESIDE_TEXT, PAUSED_DETAILS
 from yiemagent.pipeline import (
@@ -264,9 +265,13 @@ class _Batch:
         tool = call.prepared.tool
         over = self.grace_over(now) or tool.timeout_s is None
         text = ABORTED_TEXT if over else f"{tool.name} timed out after {tool.timeout_s:g} s"
+        held_up = waiting(call.signal) if tool.lock else None
         call.signal.abort(text)
         call.signal.release()
-        if tool.isolation == "thread":  # else it is ended with its process
+        if held_up is not None and held_up.never_began:
+            if not over:
+                text = f"{tool.name} was not run: it waited {tool.timeout_s:g} s for {held_up.what}"
+        elif tool.isolation == "thread":  # else it is ended with its process
             logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
         self.settle_failed(index, call.prepared.tool_call, text)
 

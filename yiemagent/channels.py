@@ -7,11 +7,10 @@ thread, which waits at the door and nowhere else, looks at all of them at once.
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from yiemagent.abort import Deadline
+from yiemagent.abort import AbortSignal, Deadline
 from yiemagent.errors import AgentStopped, ChannelFull, ResponseTimeout
 
 __all__ = ["Channel", "Doorbell", "Waiters"]
@@ -43,32 +42,50 @@ class Doorbell:
 
 
 class Waiters:
-    """Those who wait under a lock until something changes, and are told only where there are any.
+    """Those who wait under a lock until something changes, or until a signal of theirs is set.
 
-    `Condition.notify_all` costs as much without them, and much of what is told here has nobody waiting.
+    What wakes one of them is a `SimpleQueue`, whose `put` an abort may call in the middle of anything.
 
     Args:
         lock: is held by whoever waits or tells.
     """
 
-    __slots__ = ("_count", "changed")
+    __slots__ = ("_lock", "_waiting")
 
     def __init__(self, lock: Any) -> None:
-        self.changed = threading.Condition(lock)  # protects nothing of its own
-        self._count = 0
+        self._lock = lock
+        self._waiting: list[queue.SimpleQueue[None]] = []  # under the lock
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Let the lock go until somebody tells, for `timeout_s` seconds at most; None: for ever."""
-        self._count += 1
+    def wait(self, timeout_s: float | None, signal: AbortSignal | None = None) -> None:
+        """Let the lock go until somebody tells.
+
+        Args:
+            timeout_s: seconds to wait at most; None: for ever.
+            signal: ends the wait.
+
+        Raises:
+            AbortedError: the signal is set.
+        """
+        woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        unwatch = None if signal is None else signal.add_callback(lambda: woken.put(None))
+        self._waiting.append(woken)
         try:
-            self.changed.wait(timeout_s)
+            self._lock.release()  # first in here: a KeyboardInterrupt comes behind it
+            woken.get(timeout=timeout_s)
+        except queue.Empty:
+            pass
         finally:
-            self._count -= 1
+            self._lock.acquire()
+            self._waiting.remove(woken)
+            if unwatch is not None:
+                unwatch()
+        if signal is not None:
+            signal.raise_if_aborted()
 
     def tell(self) -> None:
         """Have all of them look again."""
-        if self._count:
-            self.changed.notify_all()
+        for woken in self._waiting:
+            woken.put(None)
 
 
 class Channel(Generic[T]):
@@ -85,9 +102,8 @@ class Channel(Generic[T]):
         self.capacity = capacity
         self._queue: queue.Queue[T] = queue.Queue(capacity)
         self._waiters = Waiters(self._queue.mutex)
-        # One condition for all that one may wait for, told to all: three would be most of an idle agent's memory.
-        self._queue.not_full = self._queue.all_tasks_done = self._waiters.changed
-        self._queue.not_empty = self._waiters.changed
+        # Nobody waits at the queue's own conditions, and three of them would be most of an idle agent's memory.
+        self._queue.not_full = self._queue.all_tasks_done = self._queue.not_empty
         self._bell = bell
         self._closed = False  # read and written under the queue's own mutex
 
@@ -117,13 +133,15 @@ class Channel(Generic[T]):
             self._waiters.tell()
         self._ring()
 
-    def get(self, timeout_s: float | None = None) -> T:
+    def get(self, timeout_s: float | None = None, signal: AbortSignal | None = None) -> T:
         """Take the oldest item.
 
         Args:
             timeout_s: seconds to wait for one; None waits for ever.
+            signal: ends the wait.
 
         Raises:
+            AbortedError: where the signal is set while nothing is there.
             ResponseTimeout: where none came in time; nothing is changed.
             AgentStopped: where the channel is closed and empty, also while waiting.
         """
@@ -134,7 +152,7 @@ class Channel(Generic[T]):
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
                     raise ResponseTimeout(f"nothing came within {timeout_s} s; nothing is lost")
-                self._waiters.wait(remaining)
+                self._waiters.wait(remaining, signal)
             item = cast("T", self._queue.queue.popleft())
             self._waiters.tell()
         return item

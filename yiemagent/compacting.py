@@ -8,6 +8,7 @@ import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.agent_core import AgentCore
+from yiemagent.asking import answer_to
 from yiemagent.config import AgentLoopConfig, FitRequest
 from yiemagent.context import AgentContext
 from yiemagent.errors import AbortedError, CompactionError, ConfigurationError
@@ -44,7 +45,7 @@ def compact(
     loop = _CompactionLoop(instructions or "")
     entry = core._entry(None, waits=True)
     entry.loop = loop
-    answer = core._answer_to(entry, timeout_s)
+    answer = answer_to(core, entry, timeout_s)
     if loop.summary is not None:
         return loop.summary
     text = answer.error_message or "the run ended before the summary came"

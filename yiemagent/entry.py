@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -48,21 +48,29 @@ class Entry:
 
 
 class Reply:
-    """The answer to one `ask`, handed over once."""
+    """The answer to one `ask`, handed over once; a signal handler may do it, too, in the middle of anything."""
 
     def __init__(self) -> None:
-        self._there = threading.Event()
-        self._answer: AssistantMessage | None = None
-        self._error: Exception | None = None
+        self._permit = [None]  # who pops it hands over; `list.pop` is atomic
+        self._given: SimpleQueue[AssistantMessage | Exception] = SimpleQueue()
+        self._taken: AssistantMessage | Exception | None = None
 
-    def give(self, answer: AssistantMessage | None, error: Exception | None = None) -> None:
-        """Hand over the answer, or the error to raise in its place."""
-        self._answer, self._error = answer, error
-        self._there.set()
+    def give(self, answer: AssistantMessage | Exception) -> None:
+        """Hand over the answer, or the error to raise in its place, unless something was handed over."""
+        try:
+            self._permit.pop()
+        except IndexError:
+            return
+        self._given.put(answer)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Block until it was handed over; gives whether it was."""
-        return self._there.wait(timeout_s)
+        """Block until it was handed over; gives whether it was. For one thread."""
+        if self._taken is None:
+            try:
+                self._taken = self._given.get(timeout=timeout_s)
+            except Empty:
+                return False
+        return True
 
     def take(self) -> AssistantMessage:
         """Give the answer.
@@ -70,10 +78,11 @@ class Reply:
         Raises:
             Exception: the error that was handed over in its place.
         """
-        if self._error is not None:
-            raise self._error
-        assert self._answer is not None
-        return self._answer
+        taken = self._taken
+        if isinstance(taken, Exception):
+            raise taken
+        assert taken is not None
+        return taken
 
 
 def prompt_of(message: Any) -> AgentMessage:

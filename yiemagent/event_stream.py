@@ -17,7 +17,7 @@ from typing import Self
 
 import attrs
 
-from yiemagent.abort import AbortSignal, Deadline
+from yiemagent.abort import AbortSignal, Deadline, current_signal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import AgentStateError, ConfigurationError, ResponseTimeout
@@ -108,7 +108,7 @@ def agent_loop(
         context: what it begins with; it is not changed.
         config: how to work.
         stream_fn: asks the model; anything that `YiemAgent` takes as `llm_call`.
-        signal: aborts the run; None: only the stream does.
+        signal: aborts the run; None: only the stream does, and, in a tool or a hook, what aborts that.
 
     Raises:
         AgentStateError: where there are no prompts and nothing to continue.
@@ -220,7 +220,7 @@ class _Door:
         """Make a run that has not started; its pool ends with it."""
         name = f"yiem-loop-{next(_numbers)}"
         pool = DaemonPool(f"{name}-tool")
-        signal = AbortSignal(self.signal)
+        signal = AbortSignal(self.signal or current_signal.get())
         stream_fn = stream_fn_of(self.stream_fn)
 
         def work(run: Run) -> Steps[AssistantMessage]:

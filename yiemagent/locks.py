@@ -19,16 +19,20 @@ from queue import SimpleQueue
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import ToolError
 
-__all__ = ["holding", "work_alone"]
+__all__ = ["Waiting", "holding", "waiting", "work_alone"]
 
 
 class _Claim:
     """What one call needs: it waits for that, and then has it until it ends."""
 
-    def __init__(self, names: Iterable[str], who: str, caller: _Claim | None) -> None:
+    def __init__(
+        self, names: Iterable[str], who: str, signal: AbortSignal, caller: _Claim | None
+    ) -> None:
         self.who = who
         self.caller = caller
         self.granted = False
+        self.began = False  # stays so where the wait is aborted
+        self.signal = signal
         self.woken: SimpleQueue[None] = SimpleQueue()
         # A name that a caller holds is claimed among that caller's calls only.
         self.keys: dict[str, _Claim | None] = {name: self._holder(name) for name in names}
@@ -77,7 +81,7 @@ def holding(names: Iterable[str], signal: AbortSignal, who: str) -> Iterator[Non
     """
     _hook_forks()
     with _lock:
-        claim = _Claim(names, who, _working_under.get())
+        claim = _Claim(names, who, signal, _working_under.get())
         _claims.append(claim)
     try:
         with _lock:
@@ -94,6 +98,35 @@ def holding(names: Iterable[str], signal: AbortSignal, who: str) -> Iterator[Non
         _release(claim)
 
 
+class Waiting:
+    """A call that waits for locks.
+
+    Args:
+        claim: what it needs.
+        blocker: who holds one of them, or came before.
+    """
+
+    def __init__(self, claim: _Claim, blocker: str) -> None:
+        self._claim = claim
+        names = ", ".join(repr(name) for name in sorted(claim.keys))
+        self.what = f"the lock {names}, which {blocker} holds or waits for"
+
+    @property
+    def never_began(self) -> bool:
+        """Whether the call never ran, and never will; once its signal is set."""
+        return not self._claim.began
+
+
+def waiting(signal: AbortSignal) -> Waiting | None:
+    """Give what the call with this signal waits for; None: for no lock."""
+    with _lock:
+        for claim in _claims:
+            blockers = _blockers(claim) if claim.signal is signal and not claim.granted else []
+            if blockers:
+                return Waiting(claim, blockers[0].who)
+    return None
+
+
 def _wait(claim: _Claim, signal: AbortSignal) -> None:
     remove = signal.add_callback(lambda: claim.woken.put(None))
     try:
@@ -101,6 +134,7 @@ def _wait(claim: _Claim, signal: AbortSignal) -> None:
             claim.woken.get()
     finally:
         remove()
+    claim.began = True  # before it looks for the last time: see `Waiting`
     signal.raise_if_aborted()
 
 

@@ -226,6 +226,7 @@ def execute_prepared_tool_call(
 
     tool = prepared.tool
     alone = holding(tool.lock, signal, tool.name) if tool.lock else _AT_ONCE
+    outer = current_signal.set(signal)
     try:
         with collect_registrations() as added, alone:
             result = tool.execute(call.id, prepared.args, signal, on_partial_result)
@@ -234,6 +235,7 @@ def execute_prepared_tool_call(
             return ExecutedOutcome(create_error_tool_result(ABORTED_TEXT), is_error=True)
         return ExecutedOutcome(_failure_result(error), is_error=True)
     finally:
+        current_signal.reset(outer)
         accepting.clear()
     new = tuple(name for name in added if name not in result.added_tool_names)
     if new:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from yiemagent.abort import AbortSignal, Deadline
+from yiemagent.abort import AbortSignal, Deadline, current_signal
 from yiemagent.daemon import DaemonThread
 from yiemagent.errors import error_text
 from yiemagent.events import AgentEndEvent, Event, EventSink
@@ -186,6 +186,7 @@ class Run:
 
     def _steps(self, work: Callable[[Run], Steps[AssistantMessage]]) -> Steps[AssistantMessage]:
         """Give the work as steps that begin, and raise what they raise, on the run's thread."""
+        current_signal.set(self.signal)  # in the run's own context
         return (yield from work(self))
 
     def _go_on(self) -> bool:

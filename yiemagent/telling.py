@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from yiemagent.abort import current_signal
 from yiemagent.errors import error_text
 from yiemagent.events import (
     Event,
@@ -210,17 +211,12 @@ class Telling:
 
     def _deliver(self, event: Event, first: int, owner: object | None, *, skip: int = -1) -> None:
         """Call the sinks from `first` on, except `skip`, as long as the run is `owner`'s."""
-        failed: list[tuple[int, BaseException]] = []
-        for index, sink in enumerate(self._sinks):
-            if sink is None or index < first or index == skip:
-                continue
-            # The first sink's turn was noted when the event was admitted: every event needs that, and locks cost.
-            if index and not self._note_turn(event, index, owner):
-                return
-            try:
-                sink(event)
-            except BaseException as raised:  # a sink may raise anything; it never changes the run
-                failed.append((index, raised))
+        # What a sink waits for is not part of the run: it hears of the end of an aborted one, too.
+        outer = current_signal.set(None)
+        try:
+            failed = self._call_sinks(event, first, owner, skip)
+        finally:
+            current_signal.reset(outer)
         if self._owner is not owner:
             return
         self._delivering = (
@@ -228,6 +224,23 @@ class Telling:
         )
         for index, error in failed:
             self._sink_failed(index, error, owner)
+
+    def _call_sinks(
+        self, event: Event, first: int, owner: object | None, skip: int
+    ) -> list[tuple[int, BaseException]]:
+        """Give what the sinks raised."""
+        failed: list[tuple[int, BaseException]] = []
+        for index, sink in enumerate(self._sinks):
+            if sink is None or index < first or index == skip:
+                continue
+            # The first sink's turn was noted when the event was admitted: every event needs that, and locks cost.
+            if index and not self._note_turn(event, index, owner):
+                break
+            try:
+                sink(event)
+            except BaseException as raised:  # a sink may raise anything; it never changes the run
+                failed.append((index, raised))
+        return failed
 
     def _note_turn(self, event: Event, index: int, owner: object | None) -> bool:
         """Note which sink is told next; gives False where the run is not `owner`'s any more."""
