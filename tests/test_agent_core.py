@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pathlib
 import signal as signals
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 
 import pytest
 from hypothesis import settings
@@ -32,8 +34,10 @@ from yiemagent import (
     stop_agent,
     take_response,
 )
+from yiemagent.agent_core import AgentCore
 from yiemagent.events import AgentEndEvent, MessageUpdateEvent, ToolExecStartEvent
 from yiemagent.history import check
+from yiemagent.run import Run
 from yiemagent.sessions import Session
 from yiemagent.testing import RecordingSink, ScriptedModel, call, calls, check_event_order, failure
 
@@ -327,6 +331,77 @@ def test_an_agent_serves_on_while_what_it_left_behind_is_held():
     release.set()
 
 
+def test_an_agent_that_another_thread_serves_keeps_no_run_that_is_over(monkeypatch):
+    """Neither a successor nor a settler holds on to the run that brought it."""
+    runs = []
+    made = Run.__init__
+
+    def init(self, *args, **options):
+        made(self, *args, **options)
+        runs.append(weakref.ref(self))
+
+    monkeypatch.setattr(Run, "__init__", init)
+    there, release = threading.Event(), threading.Event()
+    held = []
+
+    def hang(*_):
+        held.append(threading.current_thread())
+        there.set()
+        release.wait(30)
+        return "late"
+
+    model = ScriptedModel([call("hang"), "one", hang, "two"])
+    tools = [tool("hang", hang, timeout_s=0.05)]
+    with YiemAgent(model, tools=tools, abort_grace_s=0.0) as agent:
+        assert ask(agent, "go", timeout_s=10).text == "one"
+        there.clear()
+        run_agent(agent, "go")
+        assert there.wait(10)
+        abort_agent(agent)
+        assert take_response(agent, 10).stop_reason == "aborted"
+        release.set()
+        for thread in held:
+            thread.join(10)
+        gc.collect()
+
+        assert [run() for run in runs] == [None, None]
+
+
+def test_a_gate_that_is_closed_late_stays_open_for_the_next_run(monkeypatch):
+    """A thread that is left behind on its way to close a run's gate closes no later run's."""
+    late, closed, release = threading.Event(), threading.Event(), threading.Event()
+    there, go_on = threading.Event(), threading.Event()
+    close = AgentCore._close_gate
+
+    def close_gate(self, *args):
+        first = not late.is_set()
+        late.set()
+        if first:
+            release.wait(30)
+        close(self, *args)
+        if first:
+            closed.set()
+
+    def model(context, signal):
+        there.set()
+        go_on.wait(30)
+        return "two"
+
+    monkeypatch.setattr(AgentCore, "_close_gate", close_gate)
+    with YiemAgent(ScriptedModel(["one", model, "three"]), abort_grace_s=0.0) as agent:
+        run_agent(agent, "go")
+        assert late.wait(10)
+        abort_agent(agent)
+        take_response(agent, 10)
+        run_agent(agent, "go")
+        assert there.wait(10)
+        release.set()
+        assert closed.wait(10)
+        assert not steer(agent, "and").started
+        go_on.set()
+        assert take_response(agent, 10).text == "three"
+
+
 def test_what_an_earlier_run_left_is_dropped_in_a_later_one():
     """Calls of several runs share the agent's thread: what tells of the first late harms no other."""
     kept = []
@@ -458,6 +533,26 @@ def test_an_agent_can_be_stopped_at_interpreter_exit():
     assert (done.stdout, done.returncode, done.stderr) == ("stopped\n", 0, "")
 
 
+WAIT_AT_EXIT = """
+    import atexit
+
+    @atexit.register  # before the agent's own, which so comes first
+    def wait():
+        for verb in (lambda: take_response(agent), lambda: ask(agent, "more")):
+            try:
+                verb()
+            except AgentStopped:
+                print("stopped", flush=True)
+"""
+
+
+def test_nobody_waits_at_interpreter_exit_for_what_never_comes():
+    """A handler of the program's that wants an answer of an agent that was in the middle of a run is told."""
+    done = script(WAIT_AT_EXIT, HANGING_TOOL)
+
+    assert (done.stdout, done.returncode, done.stderr) == ("stopped\nstopped\n", 0, "")
+
+
 def test_the_interpreter_exits_without_stop():
     """With a tool that hangs and nobody stopping the agent, the process ends within 1 s, too."""
     assert quickest(exit_time, 1.0) <= 1.0
@@ -563,6 +658,33 @@ def test_ctrl_c_while_a_message_is_sent():
     )
 
     assert done.stdout.strip() == "interrupted ()", done.stderr
+
+
+def test_ctrl_c_while_the_thread_starts():
+    """An agent whose first message was interrupted when its thread had just started has one thread all the same."""
+    done = script(
+        """
+    from yiemagent import daemon
+
+    def interrupt(frame, event, argument):
+        if event == "return":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt if frame.f_code is daemon._at_once.__code__ else None
+
+    agent = YiemAgent(ScriptedModel(default="fine"), name="ann")
+    sys.settrace(interrupt)
+    try:
+        ask(agent, "go")
+    except KeyboardInterrupt:
+        (first,) = (t for t in threading.enumerate() if t.name.startswith("yiem-ann"))
+        first.join(10)
+        print("interrupted", first.is_alive(), ask(agent, "go", timeout_s=10).text)
+    print([t.name for t in threading.enumerate() if t.name.startswith("yiem")])
+    """
+    )
+
+    assert done.stdout == "interrupted False fine\n['yiem-ann-loop']\n", done.stderr
 
 
 FORK = """

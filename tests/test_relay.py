@@ -52,6 +52,25 @@ def test_calls_are_made_on_the_thread_of_the_work():
     assert seen == [threading.current_thread()]
 
 
+def test_whoever_finds_a_call_finds_its_thread_in_it():
+    """A call that can be taken is one that the thread is in already, else both would do the work."""
+    seen = []
+
+    class Watched(Relay):
+        @property
+        def call(self):
+            return self._call
+
+        @call.setter
+        def call(self, value):
+            self._call = value
+            if value is not None:
+                seen.append(self.is_at_work())
+
+    assert Watched(working(call(), call()), lambda _ends_at: None).go_on() == ["made", "made"]
+    assert seen == [False, False]
+
+
 def test_what_the_work_raises_comes_out():
     """An error of the work is no error of the relay's."""
 

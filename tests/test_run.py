@@ -347,6 +347,51 @@ def test_a_run_that_gets_no_successor_gets_one_later(monkeypatch, caplog):
     assert run.new_messages[2].is_error
 
 
+def test_an_abort_that_gets_no_settler_gets_one_later(monkeypatch, caplog):
+    """A run that user code holds is settled as soon as there is a thread to do it."""
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    with Hold() as hold:
+        run = make(stuck_model(hold), grace_s=0.0)
+        hold.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr("yiemagent.daemon.DaemonThread.start", start)
+            run.signal.abort()
+            assert run.look(time.monotonic() + 9) < math.inf
+        assert "no thread to settle yiem-test-run" in caplog.text
+        assert not run.done
+        run.look(time.monotonic() + 9)
+        assert end_without_thread(run).stop_reason == "aborted"
+
+
+def test_a_disk_that_hangs_is_waited_for_by_one_settler():
+    """However long an event is being written, no more threads come to wait for that."""
+    writing = threading.Event()
+    with Hold() as disk:
+
+        def record(event):
+            if isinstance(event, MessageEndEvent) and not writing.is_set():
+                writing.set()
+                disk()
+
+        run = make(record=record, grace_s=0.0)
+        disk.wait()
+        claim, claims = run._telling.claim, queue.Queue()
+
+        def claimed(*args, **options):
+            claims.put(threading.current_thread())
+            return claim(*args, **options)
+
+        run._telling.claim = claimed
+        run.signal.abort()
+        claims.get(timeout=WAIT_S)
+        with pytest.raises(queue.Empty):
+            claims.get(timeout=0.3)  # in which several more would have come
+    end(run)
+
+
 def test_a_run_that_is_over_is_looked_at_in_vain():
     """What its last call ended at is due no more."""
     run = make([calls(call("work")), "fine"], tool())
@@ -1000,6 +1045,41 @@ def test_a_forked_child_has_runs_of_its_own():
     )
 
     assert (done.returncode, done.stdout) == (0, "child\nparent\n"), done.stderr
+
+
+FORK_IN_A_TOOL = """
+import os
+from yiemagent import AgentTool, YiemAgent, ask
+from yiemagent.testing import ScriptedModel, call
+
+def fork(*_):
+    child = os.fork()
+    if child:
+        print("ended", os.waitpid(child, 0)[1], flush=True)
+    return "forked"
+
+def model(context, signal):
+    print("asked", os.getpid() == parent, flush=True)
+    return "fine"
+
+parent = os.getpid()
+tool = AgentTool("fork", description="forks", execute=fork)
+print(ask(YiemAgent(ScriptedModel([call("fork"), model]), tools=[tool]), "go").text, flush=True)
+"""
+
+
+def test_a_child_that_comes_back_from_a_tool_ends():
+    """Where a tool forks and its child returns, the run goes on in the parent alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_IN_A_TOOL],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "ended 0\nasked True\nfine\n"), done.stderr
 
 
 def test_what_is_dropped_is_not_logged_as_an_error(caplog):

@@ -135,6 +135,22 @@ def test_no_thread_is_said(used, monkeypatch, caplog):
     looks.next()
 
 
+def test_who_asked_in_vain_is_looked_at_with_the_next_that_asks(used, monkeypatch):
+    """What was due sooner than what the next one asks for is not forgotten."""
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    looks = Looks()
+    watch = used(looks)
+    with monkeypatch.context() as patched:
+        patched.setattr("yiemagent.watch.DaemonThread.start", start)
+        watch.ask(time.monotonic())
+    watch.ask(time.monotonic() + 500)
+
+    looks.next()
+
+
 def test_many_that_ask_come_and_go():
     """Each is looked after, and nothing is left of the last."""
     looks = Looks()

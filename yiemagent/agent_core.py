@@ -3,8 +3,8 @@ another.
 
 Callers touch only channels. The agent's thread waits at the doorbell, looks at the channels, and does what
 `machine.decide` says, its runs included. Where user code holds it longer than allowed, whoever ends that run goes on as
-the agent's thread. What decides who joins which run, the run's last look at its queues included, happens under
-one lock; nothing of the user's runs while it is held.
+the agent's thread. What decides who joins which run, the run's last look at its queues included, happens under one
+lock; nothing of the user's runs while it is held.
 """
 
 from __future__ import annotations
@@ -93,9 +93,8 @@ class AgentCore:
         self._reserved = 0  # places in the output channel: answers queued, running or untaken
         self._serials = itertools.count(1)
         self._stopping: Literal["no", "drain", "now"] = "no"
-        self._thread: threading.Thread | None = (
-            None  # who serves; None: nobody did, or need be waited for
-        )
+        # Who serves; None: nobody did, or need be waited for.
+        self._thread: threading.Thread | None = None
         self._ended = threading.Event()  # nobody serves any more
         self._pid: int | None = None
         self._runs = itertools.count(1)
@@ -259,13 +258,13 @@ class AgentCore:
     def _start_thread(self) -> None:
         if self._thread is not None:
             return
-        thread = self._thread = DaemonThread(target=self._serve, name=self._thread_name)
+        self._pid = os.getpid()
+        thread = self._thread = DaemonThread(target=self._begin, name=self._thread_name)
         try:
             thread.start()
-        except BaseException:  # whatever it is, nobody serves
-            self._thread = None
+        except BaseException:  # whatever it is, nobody serves; see `_begin`
+            self._thread = self._pid = None
             raise
-        self._pid = os.getpid()
 
     def _check_usable(self) -> None:
         self._check_process()
@@ -286,6 +285,13 @@ class AgentCore:
             return taken
 
     # -- the thread --
+
+    def _begin(self) -> None:
+        # Whoever starts this thread holds the gate until it has gone on, or was interrupted and wants none.
+        with self._gate:
+            wanted = self._thread is threading.current_thread()
+        if wanted:
+            self._serve()
 
     def _serve(self) -> None:
         """Serve the channels as the agent's thread, until nothing is left to do or somebody else goes on."""
@@ -365,7 +371,7 @@ class AgentCore:
             grace_s=self._config.abort_grace_s,
             context=entry.context,
             on_message=self._told,
-            close_gate=self._close_gate,
+            close_gate=lambda: self._close_gate(entry),
             on_done=self._serve,
             on_exit=self._give_up,
         )
@@ -385,7 +391,6 @@ class AgentCore:
         prepare = self._prepare_context
         if prepare is None:
             return None
-
         return lambda context: prepare(run.state.showing(context))
 
     def _look(self, run: Run, channel: Channel[Entry]) -> tuple[AgentMessage, ...]:
@@ -411,13 +416,13 @@ class AgentCore:
         """Note that a message is in the history, and so in flight no more."""
         if self._in_flight:
             with self._gate:
-                self._in_flight = [
-                    pair for pair in self._in_flight if pair[1].message is not message
-                ]
+                self._in_flight = [one for one in self._in_flight if one[1].message is not message]
 
-    def _close_gate(self) -> None:
+    def _close_gate(self, entry: Entry) -> None:
         """Let what arrives from now on belong to the next run; what was drained and not told goes back."""
         with self._gate:
+            if self._run_entry is not entry:  # left behind on the way here
+                return
             self._accepting = False
             if self._in_flight:
                 for channel in (self._steering, self._follow_up):
@@ -429,6 +434,7 @@ class AgentCore:
             run, entry = self._run, self._run_entry
             assert run is not None
             assert entry is not None
+            self._close_gate(entry)  # who was to may be left behind on the way
             self._state = run.state
             self._run = self._run_entry = None
             answer = run.answer
@@ -452,8 +458,10 @@ class AgentCore:
         self._ended.set()
 
     def _give_up(self) -> None:
-        """Let nobody wait for a thread that the exit of the interpreter found in a run."""
+        """Let nobody wait for a thread that the exit of the interpreter found in a run, or for what it would give."""
+        self._stopping = "now"
         self._thread = None
+        self._output.close()
         self._ended.set()
 
     def _take_left_over(self) -> tuple[AgentMessage, ...]:

@@ -92,10 +92,12 @@ class Relay(Generic[T]):
         while True:
             self._calling = False
             try:
-                call = self.call = self._steps.send(given)
+                call = self._steps.send(given)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # what `Steps` says
+            # In this order: who finds the call may take it, and then does the work, in no call.
             self._calling = True
+            self.call = call
             if call.ends_at != math.inf:
                 self._ask(
                     call.ends_at

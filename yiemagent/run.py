@@ -20,6 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from yiemagent.abort import AbortSignal, Deadline, current_signal
 from yiemagent.daemon import DaemonThread
@@ -118,6 +119,7 @@ class Run:
         self.begin_call = self._telling.begin_call
         self._done = threading.Event()
         self._unwatch: Callable[[], object] = _nothing
+        self._settles_at = math.inf  # when a settler is due that got no thread
 
     # -- the thread --
 
@@ -152,7 +154,8 @@ class Run:
         ):  # the interpreter is shutting down, or no thread can be had: this is an abort
             self.signal.abort("no thread could be started")
             self._relay.thread = None
-            self._settle_and_go_on(made_answer("aborted", "no thread could be started"))
+            if self._settle(made_answer("aborted", "no thread could be started")):
+                done()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until the run is over; gives whether it is."""
@@ -210,11 +213,18 @@ class Run:
     # -- calls that do not return --
 
     def look(self, now: float) -> float:
-        """Have a successor go on where the call under way has had its time; gives when to look again, or infinity.
+        """Have a successor go on where the call under way has had its time, and a settler begin that could not when it
+        should; gives when to look again, or infinity.
 
         Args:
             now: on the clock of `time.monotonic`, as what it gives.
         """
+        if now >= self._settles_at:
+            self._settles_at = math.inf
+            self._settle_later(0.0)
+        return min(self._look_at_call(now), self._settles_at)
+
+    def _look_at_call(self, now: float) -> float:
         call = self._relay.call
         if call is None or call.is_over:  # the next asks for itself
             return math.inf
@@ -227,45 +237,39 @@ class Run:
             return now + _TRY_AGAIN_S
         return math.inf
 
-    def _succeed(self, call: OwnCall) -> None:
-        """Go on in place of the thread that makes a call, unless it is back."""
-        if call.take():
-            self._go_on_as_another()
+    def _succeed(self, call: OwnCall) -> bool:
+        """Go on in place of the thread that makes a call, unless it is back; gives whether the run is over by it."""
+        return call.take() and self._context.copy().run(self._go_on)
 
-    def _go_on_as_another(self) -> None:
-        """Go on with the loop, and then with what comes after the run."""
-        if self._context.copy().run(self._go_on):
-            self._on_done()
-
-    def _start_another(self, what: str, target: Callable[[], None]) -> None:
-        DaemonThread(target=target, name=f"{self.name}-{what}").start()
+    def _start_another(self, what: str, step: Callable[[], bool]) -> None:
+        """Start a thread for a step, and for what comes after the run, where it is over by that."""
+        then = [self._on_done, step]
+        DaemonThread(target=_do_and_go_on, args=(then,), name=f"{self.name}-{what}").start()
 
     # -- the end --
 
     def _settle_later(self, grace_s: float | None = None) -> None:
         """Settle the run without its thread, should that not do it within the grace; called by the abort."""
-        late = functools.partial(self._settle_late, self._grace_s if grace_s is None else grace_s)
+        grace_s = self._grace_s if grace_s is None else grace_s
         try:
-            self._start_another("settle", late)
-        except (
-            RuntimeError
-        ):  # the interpreter is shutting down: nobody waits for an answer any more
-            logger.debug("no settler for %s", self.name)
+            self._start_another("settle", functools.partial(self._settle_late, grace_s))
+        except RuntimeError as error:
+            logger.warning("no thread to settle %s: %s", self.name, error)
+            self._settles_at = time.monotonic() + max(grace_s, _TRY_AGAIN_S)
+            call_watch.ask(self._settles_at)
 
-    def _settle_late(self, grace_s: float) -> None:
+    def _settle_late(self, grace_s: float) -> bool:
         if self._done.wait(Deadline(grace_s).remaining_s()):
-            return
+            return False
         if self._relay.take():
             self._settle_later(0.0)  # should user code hold this thread, too
-            self._go_on_as_another()
-        elif not self._done.wait(_SETTLE_AFTER_S):
-            self._settle_later()  # should a sink hold this thread, too
-            answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
-            self._settle_and_go_on(answer)
-
-    def _settle_and_go_on(self, answer: AssistantMessage) -> None:
-        if self._context.copy().run(self._settle, answer):
-            self._on_done()
+            return self._context.copy().run(self._go_on)
+        if self._done.wait(_SETTLE_AFTER_S):
+            return False
+        answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
+        # The next one is for a sink that holds this thread, too. It begins behind the claim: while a disk holds that
+        # up, more who wait for it help nobody.
+        return self._context.copy().run(self._settle, answer, self._settle_later)
 
     def _claim(self, answer: AssistantMessage) -> tuple[Event, int] | bool | None:
         """Take the run over; gives False where somebody has it for good, else what was being delivered.
@@ -278,14 +282,14 @@ class Run:
 
         return self._telling.claim(answer, may=may)
 
-    def _settle(self, answer: AssistantMessage) -> bool:
+    def _settle(self, answer: AssistantMessage, claimed: Callable[[], object] = _nothing) -> bool:
         """Close what is open, the gate, and the run; gives whether it is over by this thread, as it is by one alone."""
         owner = threading.current_thread()
         if owner is self._relay.thread:
             with self._telling.order:  # an update that is being delivered comes first
                 closed = self._claim(answer) is not False and self._close(owner)
         else:
-            closed = self._take_over(answer, owner)
+            closed = self._take_over(answer, owner, claimed)
         if not (closed and self._telling.finish(owner)):
             return False
         if owner is self._relay.thread:
@@ -295,11 +299,14 @@ class Run:
         self._done.set()
         return True
 
-    def _take_over(self, answer: AssistantMessage, owner: threading.Thread) -> bool:
+    def _take_over(
+        self, answer: AssistantMessage, owner: threading.Thread, claimed: Callable[[], object]
+    ) -> bool:
         """Settle the run for its thread; a sink that is busy, and stays so for a moment, gets no more of it."""
         stuck = self._claim(answer)
         if stuck is False:
             return False
+        claimed()
         order = self._telling.order
         free = order.acquire(timeout=_SETTLE_AFTER_S)
         try:
@@ -327,16 +334,30 @@ class Run:
 
     def shut(self) -> None:
         """Emit nothing more and settle nothing; the interpreter is about to exit."""
-        self._telling.shut()
+        going_on = self._telling.shut()
         self._unwatch()
         self.signal.abort("the interpreter exits")
-        self._on_exit()
+        if going_on:  # else its thread goes on with what comes after it
+            self._on_exit()
+
+    def forsake(self) -> None:
+        """End the calling thread's part in a run of the parent's, at the next event; this is a forked child."""
+        self._telling.forsake()
 
     def join(self, timeout_s: float | None) -> None:
         """Wait for the run's thread to end."""
         thread = self._relay.thread
         if thread is not None:
             thread.join(Deadline(timeout_s).remaining_s())
+
+
+def _do_and_go_on(then: list[Callable[[], Any]]) -> None:
+    """Do the last of two, and then the other, where the last gives that the run is over.
+
+    They are taken out of the list: an agent that goes on here for long keeps no run that is over.
+    """
+    if then.pop()():
+        then.pop()()
 
 
 def _why(signal: AbortSignal) -> str:
@@ -367,7 +388,14 @@ def _remember(run: Run) -> None:
         _hooked.append(True)
         atexit.register(_at_exit)
         # The parent's runs have no threads in a child.
-        os.register_at_fork(after_in_child=_live.clear)
+        os.register_at_fork(after_in_child=_forsake)
+
+
+def _forsake() -> None:
+    """Leave the runs to the parent: a thread that was forked in the middle of one does no more of it."""
+    for run in _live.values():
+        run.forsake()
+    _live.clear()
 
 
 def _at_exit() -> None:

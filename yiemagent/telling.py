@@ -331,10 +331,18 @@ class Telling:
             answer = self.answer = attrs.evolve(answer, error_message=text)
         return answer
 
-    def shut(self) -> None:
-        """Tell nothing more: the interpreter is about to exit."""
+    def shut(self) -> bool:
+        """Tell nothing more: the interpreter is about to exit; gives False where the run was over."""
         with self.gate:
-            self._owner = _EXIT
+            going_on = self._owner is not _OVER
+            if going_on:
+                self._owner = _EXIT
+            return going_on
+
+    def forsake(self) -> None:
+        """Tell nothing more: this is a forked child, and the run its parent's."""
+        self.gate = threading.Lock()  # a thread that stayed behind may hold the other
+        self._owner = _EXIT
 
 
 def _shown(sink: object) -> str:

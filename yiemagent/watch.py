@@ -53,6 +53,7 @@ class Watch:
         self._lock = threading.Lock()
         self._users = 0
         self._watcher: _Watcher | None = None
+        self._missed = False  # whether somebody asked in vain
 
     def enter(self) -> None:
         """Be somebody who may make calls."""
@@ -78,6 +79,7 @@ class Watch:
             try:
                 watcher = self._started()
             except RuntimeError as error:  # the next call tries again
+                self._missed = True
                 logger.warning("no thread to keep the time limits of calls: %s", error)
                 return
         if due < watcher.looks_at:
@@ -93,6 +95,9 @@ class Watch:
                 )
                 watcher.thread.start()
                 self._watcher = watcher
+                if self._missed:  # somebody asked, and may have nobody else that looks
+                    self._missed = False
+                    watcher.asked.put(0.0)
             return self._watcher
 
     def _serve(self, watcher: _Watcher) -> None:
