@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.support.loops import parallel
 from yiemagent import (
     AgentContext,
     AgentLoopConfig,
@@ -25,7 +26,7 @@ from yiemagent import (
     take_response,
 )
 from yiemagent.machine import State
-from yiemagent.testing import RecordingSink, ScriptedModel, call
+from yiemagent.testing import RecordingSink, ScriptedModel, call, calls
 from yiemagent.tool import AgentTool
 
 
@@ -375,6 +376,26 @@ def test_an_idle_agent_that_is_dropped_ends():
     thread.join(10)
 
     assert not thread.is_alive()
+
+
+def test_an_idle_agent_keeps_no_threads_of_its_calls():
+    """Workers of calls that ran side by side end with the run; the next run has its own."""
+
+    def workers():
+        names = [thread.name for thread in threading.enumerate()]
+        return [name for name in names if name.startswith("yiem-ann-tool")]
+
+    meet = threading.Barrier(3)
+    work = parallel("work", lambda *_: meet.wait(10) is not None and "met")
+    both = calls(call("work"), call("work"), call("work"))
+    model = ScriptedModel([both, both, "one", both, "two"])
+    with YiemAgent(model, tools=[work], name="ann") as agent:
+        for expected in ("one", "two"):
+            assert ask(agent, "go", timeout_s=10).text == expected
+            for thread in threading.enumerate():
+                if thread.name.startswith("yiem-ann-tool"):
+                    thread.join(10)
+            assert workers() == []
 
 
 def test_agents_have_names():

@@ -501,6 +501,24 @@ def test_a_stream_that_raises_when_aborted_is_an_aborted_answer():
     assert (done.answer.stop_reason, done.answer.text) == ("aborted", "half")
 
 
+@pytest.mark.parametrize("end", [raising(ConnectionError()), lambda: None, lambda: "a text"])
+def test_an_aborted_answer_says_why(end):
+    """However a model takes note of the abort, the answer names the reason that was given."""
+
+    def stream(_context, _options, signal):
+        signal.abort("the user left")
+        if end() is None:
+            return iter(())
+        return ScriptedModel(["too late"])(_context, _options, signal)
+
+    done = run(stream)
+
+    assert (done.answer.stop_reason, done.answer.error_message) == (
+        "aborted",
+        "aborted: the user left",
+    )
+
+
 def test_a_failed_script_ends_the_run():
     """A failed answer is the run's, and nothing else is asked."""
     done = run([failure("no luck"), "never"])

@@ -506,6 +506,24 @@ def test_stop_hands_back_what_entered_no_run():
         take_response(agent)
 
 
+def test_messages_that_a_with_block_leaves_behind_are_named(caplog):
+    """Whoever leaves before the answers is told that messages entered no run; with nothing left, nothing is said."""
+    gate = Gate()
+    with YiemAgent(ScriptedModel([gate.answer("one")]), name="ann") as agent:
+        run_agent(agent, "first")
+        gate.wait()
+        run_agent(agent, "second")
+        opener = threading.Thread(target=lambda: (agent_closed(agent), gate.open()))
+        opener.start()
+    opener.join(10)
+    assert "agent 'ann' was left with 1 message(s) that entered no run" in caplog.text
+    caplog.clear()
+
+    with YiemAgent(ScriptedModel(["ok"])) as agent:
+        ask(agent, "hi", timeout_s=10)
+    assert caplog.text == ""
+
+
 def agent_closed(agent):
     """Wait until an agent takes nothing more in."""
     core = agent._core

@@ -171,8 +171,8 @@ def _on_tool_start(started):
     return sink
 
 
-def test_a_time_limit_holds_while_a_call_waits_for_a_lock():
-    """A call that waits for a lock is answered for at its limit, and never runs."""
+def test_a_time_limit_holds_while_a_call_waits_for_a_lock(caplog):
+    """A call that waits for a lock is answered for at its limit, never runs, and says so; no thread is left behind."""
     ran = []
     with Hold() as hold:
         other = start([call("slow"), "fine"], parallel("slow", hold, lock="repo"))
@@ -180,10 +180,12 @@ def test_a_time_limit_holds_while_a_call_waits_for_a_lock():
         waiting = parallel("waiting", lambda *_: ran.append(1), lock="repo", timeout_s=0.05)
         done = run([call("waiting"), "fine"], waiting)
 
-        assert done.results == [("waiting timed out after 0.05 s", True)]
+        why = "waiting was not run: it waited 0.05 s for the lock 'repo', which slow holds or waits for"
+        assert done.results == [(why, True)]
         hold.let_go()
         finish(other)
     assert ran == []
+    assert "left behind" not in caplog.text
 
 
 def test_a_call_left_behind_keeps_its_lock_until_it_ends():

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from yiemagent.errors import AbortedError
 
-__all__ = ["AbortSignal", "Deadline", "aborted", "current_signal"]
+__all__ = ["AbortSignal", "Deadline", "current_signal"]
 
 logger = logging.getLogger("yiemagent.abort")
 
@@ -73,6 +73,12 @@ class AbortSignal:
     def reason(self) -> str | None:
         """What `abort` was told, or None."""
         return self._reason if self.aborted else None
+
+    @property
+    def why(self) -> str:
+        """What an answer or an error says of the abort: "aborted", and the reason, if one was given."""
+        reason = self.reason
+        return f"aborted: {reason}" if reason else "aborted"
 
     def abort(self, reason: str | None = None) -> bool:
         """Set the signal, wake its waiters and call its callbacks in this thread; may be called from anywhere.
@@ -137,7 +143,7 @@ class AbortSignal:
     def raise_if_aborted(self) -> None:
         """Raise `AbortedError` where the signal is set."""
         if self.aborted:
-            raise aborted(self)
+            raise AbortedError(self.why)
 
     def release(self) -> None:
         """Let go of the parent: a child that is done stays what it is and costs the parent nothing more."""
@@ -169,12 +175,6 @@ class AbortSignal:
     def __repr__(self) -> str:
         state = f"aborted: {self._reason!r}" if self.aborted else "not aborted"
         return f"<AbortSignal {state}>"
-
-
-def aborted(signal: AbortSignal) -> AbortedError:
-    """Give the error that says that a signal is set, and why."""
-    reason = signal.reason
-    return AbortedError(f"aborted: {reason}" if reason else "aborted")
 
 
 class Deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ from yiemagent.tool import AgentTool, is_async
 from yiemagent.transcript import Transcript
 
 __all__ = ["YiemAgent"]
+
+logger = logging.getLogger("yiemagent.agent")
 
 _numbers = itertools.count(1)
 
@@ -148,7 +151,14 @@ class YiemAgent:
     ) -> None:
         if error is not None:
             self._core.abort("the agent's with block was left by an exception")
-        self._core.stop(None, hands_back=False)
+        left = self._core.stop(None, hands_back=False)
+        if left and self._core.journal.session is None:  # else they wait there
+            logger.warning(
+                "agent %r was left with %d message(s) that entered no run; take_response waits for the answers, "
+                "stop_agent gives such messages back",
+                self.name,
+                len(left),
+            )
 
     def __repr__(self) -> str:
         state = "stopped" if self._core.stopped else self.channel_state.name.lower()

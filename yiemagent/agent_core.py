@@ -102,7 +102,10 @@ class AgentCore:
         # that was abandoned shares it with nobody; the next then begins anew.
         self._requests: list[Requests] = []
         self._changes_seen = store.change_number
-        self._pool: DaemonPool | None = None
+        self._pool: DaemonPool | None = (
+            None  # of the run going on, and of the next where it made no threads
+        )
+        self._watched = False  # whether somebody sees to the time limits of its calls
 
     def channel(self, kind: WaitsFor) -> Channel[Entry]:
         """Where a message waits for what it waits for."""
@@ -169,6 +172,8 @@ class AgentCore:
 
         So it looks without the gate, which is held for as long as a write of the session takes.
         """
+        if self._is_elsewhere():
+            return False
         run, entry = self._run, self._run_entry
         if run is not None and run.done:
             return False
@@ -183,7 +188,8 @@ class AgentCore:
         Where they are not handed back, since nobody takes them, they go on waiting in the session.
         """
         refuse_waiting_for_itself(self, "stop_agent")
-        self._check_process()
+        if self._is_elsewhere():  # a fork; what there is to stop is the parent's
+            return ()
         with self._gate:
             self._stopping = "now"
             self._accepting = False
@@ -271,8 +277,12 @@ class AgentCore:
         if self._stopping != "no":
             raise AgentStopped(f"agent {self.name!r} was stopped; make a new one")
 
+    def _is_elsewhere(self) -> bool:
+        """Whether its thread is in the process that this one was forked from."""
+        return self._pid is not None and self._pid != os.getpid()
+
     def _check_process(self) -> None:
-        if self._pid is not None and self._pid != os.getpid():
+        if self._is_elsewhere():
             raise AgentStateError(
                 f"agent {self.name!r} was in use when this process was forked, and its thread stayed "
                 f"behind; make a new agent in the child process"
@@ -295,7 +305,10 @@ class AgentCore:
 
     def _serve(self) -> None:
         """Serve the channels as the agent's thread, until nothing is left to do or somebody else goes on."""
-        thread = self._thread = threading.current_thread()
+        before, thread = self._thread, threading.current_thread()
+        if before is not None and before is not thread:  # user code holds it
+            before.name = f"yiem-{self.name}-left-behind"
+        self._thread = thread
         thread.name = self._thread_name
         while True:
             match decide(self.view()):
@@ -330,9 +343,11 @@ class AgentCore:
         from yiemagent.pool import DaemonPool
         from yiemagent.run import Run, call_watch
 
+        if not self._watched:
+            self._watched = True
+            call_watch.enter()
         if self._pool is None:
             self._pool = DaemonPool(f"yiem-{self.name}-tool")
-            call_watch.enter()
         pool = self._pool
         prompts = () if entry.message is None else (entry.message,)
         state, tools = self._state, self.store.snapshot()
@@ -443,14 +458,14 @@ class AgentCore:
                 self._output.put(answer)
         if entry.reply is not None:
             entry.reply.give(answer)
+        if self._pool is not None and self._pool.has_threads:  # an idle agent keeps none
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
     def _finish(self) -> None:
-        with self._gate:
-            pool, self._pool = self._pool, None
-        if pool is not None:
+        if self._watched:
             from yiemagent.run import call_watch
 
-            pool.shutdown(wait=False)
             call_watch.leave()
         self._output.close()
         if self._stopping == "drain":  # else whoever stops it has the last word

@@ -121,7 +121,7 @@ def stream_assistant_response(
             if answer.take(event):
                 break
     except Exception as error:  # a stream of the user's own may raise anything: the answer failed
-        answer.end(error_text(error), signal)
+        answer.end(signal.why if signal.aborted else error_text(error), signal)
         answer.error = error
     requests.error = answer.error
     return answer.message(signal)
@@ -183,7 +183,8 @@ class _Answer:
     def message(self, signal: AbortSignal) -> AssistantMessage:
         """Give the answer as the history keeps it."""
         if self.final is None:
-            self.end("the stream ended without a Done or Error event", signal)
+            cut = "the stream ended without a Done or Error event"
+            self.end(signal.why if signal.aborted else cut, signal)
         assert self.final is not None
         final = _marked_if_empty(with_own_ids(self.final))
         if not self.started:

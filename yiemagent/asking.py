@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from yiemagent.abort import Deadline, aborted, current_signal
+from yiemagent.abort import Deadline, current_signal
 from yiemagent.agent_core import AgentCore
 from yiemagent.entry import Entry, Reply, prompt_of
-from yiemagent.errors import ChannelFull, ResponseTimeout
+from yiemagent.errors import AbortedError, ChannelFull, ResponseTimeout
 from yiemagent.messages import AssistantMessage
 from yiemagent.waiting_chain import refuse_waiting_for_itself
 
@@ -32,7 +32,9 @@ def answer_to(core: AgentCore, entry: Entry, timeout_s: float | None) -> Assista
     deadline = Deadline(timeout_s)
     reply = entry.reply = Reply()
     outer = current_signal.get()
-    unwatch = None if outer is None else outer.add_callback(lambda: reply.give(aborted(outer)))
+    unwatch = (
+        None if outer is None else outer.add_callback(lambda: reply.give(AbortedError(outer.why)))
+    )
     try:
         core._put(entry, reserve=False, timeout_s=timeout_s)
         if reply.wait(deadline.remaining_s()):

@@ -182,7 +182,7 @@ def adapt_llm_call(
         context: LlmContext, options: StreamOptions, signal: AbortSignal
     ) -> Iterator[StreamEvent]:
         if signal.aborted:
-            yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message=_why(signal)))
+            yield ErrorEvent(AssistantMessage(stop_reason="aborted", error_message=signal.why))
             return
         try:
             from yiemagent.openai_format import assistant_message  # for a plain function only
@@ -224,9 +224,5 @@ def _failed(error: Exception, options: StreamOptions, signal: AbortSignal) -> As
     return AssistantMessage(
         model=model_id(options.model),
         stop_reason="aborted" if signal.aborted else "error",
-        error_message=_why(signal) if signal.aborted else f"{type(error).__name__}: {error}",
+        error_message=signal.why if signal.aborted else f"{type(error).__name__}: {error}",
     )
-
-
-def _why(signal: AbortSignal) -> str:
-    return f"aborted: {signal.reason}" if signal.reason else "aborted"

@@ -434,9 +434,7 @@ class _Loop:
         return message if self.over is None else made_answer("error", self.over, message)
 
     def _aborted(self) -> AssistantMessage:
-        reason = self.signal.reason
-        text = f"aborted: {reason}" if reason else "aborted"
-        return made_answer("aborted", text, self.latest)
+        return made_answer("aborted", self.signal.why, self.latest)
 
     def _not_sent(self, error: CompactionError | LimitReached) -> AssistantMessage:
         """End the turn whose request did not go out, too long or over a limit, and give the run's answer."""

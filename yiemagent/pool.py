@@ -39,6 +39,11 @@ class DaemonPool(ThreadPoolExecutor):
         # The executor's own semaphore is written in Python, and costs as much as waking a thread.
         self._idle_semaphore: Any = _IdleWorkers()
 
+    @property
+    def has_threads(self) -> bool:
+        """Whether it ever had to do anything."""
+        return bool(self._threads)
+
     def start(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function` called on a worker: `submit` without a future, which costs more than all the rest.
 

@@ -207,7 +207,7 @@ class Run:
     def _failed_answer(self, error: BaseException) -> AssistantMessage:
         last = self._progress.last_answer
         if self.signal.aborted:
-            return made_answer("aborted", _why(self.signal), last)
+            return made_answer("aborted", self.signal.why, last)
         return made_answer("error", error_text(error), last)
 
     # -- calls that do not return --
@@ -266,7 +266,7 @@ class Run:
             return self._context.copy().run(self._go_on)
         if self._done.wait(_SETTLE_AFTER_S):
             return False
-        answer = made_answer("aborted", _why(self.signal), self._progress.last_answer)
+        answer = made_answer("aborted", self.signal.why, self._progress.last_answer)
         # The next one is for a sink that holds this thread, too. It begins behind the claim: while a disk holds that
         # up, more who wait for it help nobody.
         return self._context.copy().run(self._settle, answer, self._settle_later)
@@ -358,10 +358,6 @@ def _do_and_go_on(then: list[Callable[[], Any]]) -> None:
     """
     if then.pop()():
         then.pop()()
-
-
-def _why(signal: AbortSignal) -> str:
-    return f"aborted: {signal.reason}" if signal.reason else "aborted"
 
 
 # --- interpreter exit and fork

@@ -80,7 +80,7 @@ class ScriptedModel:
         if isinstance(answer, Exception):
             raise answer
         if signal.aborted:
-            answer = failure("aborted", "aborted")
+            answer = failure(signal.why, "aborted")
         return self._events(answer)
 
     def _events(self, answer: Any) -> Iterator[StreamEvent]:

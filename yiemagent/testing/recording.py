@@ -176,8 +176,7 @@ class _Exchange:
 
 
 def _aborted(signal: AbortSignal) -> AssistantMessage:
-    why = f"aborted: {signal.reason}" if signal.reason else "aborted"
-    return AssistantMessage(stop_reason="aborted", error_message=why)
+    return AssistantMessage(stop_reason="aborted", error_message=signal.why)
 
 
 def _load(path: Path) -> tuple[Mapping[str, Any], list[_Exchange]]:
