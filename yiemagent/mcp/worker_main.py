@@ -21,7 +21,14 @@ from typing import Any
 
 import attrs
 
-from yiemagent.errors import ConfigurationError, InvalidArguments, ToolError, ToolLoadError
+from yiemagent.errors import (
+    ConfigurationError,
+    InvalidArguments,
+    ToolError,
+    ToolLoadError,
+    error_text,
+    shortened,
+)
 from yiemagent.hooks import AfterToolCallContext, Hooks
 from yiemagent.mcp.caller import Reach, current_caller
 from yiemagent.mcp.jsonrpc import INTERNAL_ERROR
@@ -112,7 +119,7 @@ class _Limits:
             name, what = _OF_ERRNO.get(error.errno or 0, ("", ""))
         if not name or self._given[name] is None:
             return error
-        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        text = shortened(error_text(error))
         return ToolError(f"{text} (the tool's process is limited to {self._given[name]:,} {what})")
 
 
