@@ -59,12 +59,18 @@ class LoadedFile:
         return all(_digest(path) == digest for path, digest in self.digests)
 
 
-def load_file(path: Path, sources: Mapping[Path, bytes] | None = None) -> LoadedFile:
+def load_file(
+    path: Path,
+    sources: Mapping[Path, bytes] | None = None,
+    restore: Callable[[], object] | None = None,
+) -> LoadedFile:
     """Run a tool file and call its `get_tool()`.
 
     Args:
         path: the file, resolved.
         sources: what to take in place of what is in the file, and in helpers, by path; None: nothing.
+        restore: called behind code of the file, before its failure is looked at: puts back what the file may have
+            replaced in Python itself. None: what it replaced stays.
 
     Raises:
         ToolLoadError: whatever goes wrong in it, `SystemExit` included; names path and line.
@@ -77,11 +83,16 @@ def load_file(path: Path, sources: Mapping[Path, bytes] | None = None) -> Loaded
     home.__path__ = folder
     sys.modules[package] = home
     try:
-        given = _get_tool(_run(module_name, path, folder), path)()
+        module = _run(module_name, path, folder)
+        if restore is not None:
+            restore()
+        given = _get_tool(module, path)()
     except ToolLoadError:
         forget(package)
         raise
     except BaseException as error:  # a file may raise anything, SystemExit included
+        if restore is not None:
+            restore()
         forget(package)
         if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error):
             raise

@@ -150,7 +150,7 @@ class _FileServer(McpServer):
         self._tool: AgentTool | None = None
         self._failure: RpcFailure | None = None
         try:
-            self._tool, self._files = _loaded(work)
+            self._tool, self._files = _loaded(work, restore)
             restore()
             for tool in _served(self._tool, limits, restore):
                 store.register(tool)
@@ -178,12 +178,14 @@ class _FileServer(McpServer):
         self._facts = result_facts(done.result)
 
 
-def _loaded(work: Mapping[str, Any]) -> tuple[AgentTool, list[list[str]]]:
+def _loaded(
+    work: Mapping[str, Any], restore: Callable[[], object]
+) -> tuple[AgentTool, list[list[str]]]:
     sources = work["sources"]
     if sources is not None:
         sources = {Path(path): text.encode("latin-1") for path, text in sources.items()}
     path = Path(work["file"])
-    loaded = load_file(path, sources)
+    loaded = load_file(path, sources, restore)
     try:
         tool = as_tool(loaded.given)
     except ConfigurationError as error:
