@@ -26,6 +26,7 @@ from yiemagent.errors import (
     ToolLoadError,
     YiemAgentError,
     error_text,
+    shortened,
 )
 
 NAMES = [getattr(errors, name) for name in errors.__all__]
@@ -78,6 +79,32 @@ def test_a_load_error_has_a_bare_reason():
     """Where none is given, the text is the reason."""
     assert ToolLoadError("bad").reason == "bad"
     assert ToolLoadError("t.py: bad", "t.py", None, "bad").reason == "bad"
+
+
+def test_a_load_error_is_never_long():
+    """Foreign words are cut, a path is not, and what crossed a process is not cut again."""
+    path = "/folder" * 500
+    error = ToolLoadError(f"{path}:7: {'x' * 10**6}", path, 7, "x" * 10**6)
+    again = pickle.loads(pickle.dumps(error))
+
+    assert str(error).startswith(f"{path}:7: xxx")
+    assert str(error).endswith("more characters]")
+    assert len(str(error)) < len(path) + 2100
+    assert len(error.reason) <= 2000
+    assert (str(again), again.reason) == (str(error), error.reason)
+
+
+@pytest.mark.parametrize("size", [0, 49, 50, 51, 99, 1000, 10**6])
+def test_a_shortened_text_says_what_is_left_out(size):
+    """It is never longer than it may be, and what fits is whole."""
+    text = "x" * size
+    cut = shortened(text, 50)
+    kept, _, said = cut.partition(" [… ")
+
+    assert len(cut) <= 50
+    assert shortened(cut, 50) == cut
+    left_out = int(said.split()[0].replace(",", "")) if said else 0
+    assert len(kept) + left_out == size
 
 
 def test_any_exception_can_be_told():

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.support.loops import WAIT_S, Hold, finish, parallel, run, start
+from tests.support.signals import Noticed
 from yiemagent.abort import AbortSignal
 from yiemagent.agent import YiemAgent
 from yiemagent.api import ask, run_agent, stop_agent, take_response
@@ -231,22 +232,6 @@ def test_whoever_came_first_is_served_first():
     one.join(WAIT_S)
 
     assert order == ["both", "one"]
-
-
-class Noticed(AbortSignal):
-    """A signal that says when somebody begins to wait for it, which is when the claim is made."""
-
-    __slots__ = ("waited_for",)
-
-    def __init__(self):
-        super().__init__()
-        self.waited_for = threading.Event()
-
-    def add_callback(self, callback):
-        """Say so."""
-        remove = super().add_callback(callback)
-        self.waited_for.set()
-        return remove
 
 
 def _waiting(names, who, order):

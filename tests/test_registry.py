@@ -323,6 +323,32 @@ def test_bad_files_are_reported_and_the_rest_load(write, folder, caplog):
     assert "b.py:2" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise ValueError('x' * 10**6)",
+        "class Long:\n    __repr__ = lambda self: 'x' * 10**6\nget_tool = Long",
+        (
+            "from yiemagent import AgentTool\n"
+            "get_tool = lambda: AgentTool('x' * 10**6, description='d', execute=print)"
+        ),
+    ],
+)
+def test_what_is_told_of_a_bad_file_is_short(write, folder, caplog, source):
+    """However long its own words are: in the error, in the log and in what an agent tells of the change."""
+    store = ToolStore()
+    store.watch(folder)
+    write("bad.py", source=source)
+    [change] = store.look()
+    [error] = store.load_errors
+
+    assert "more characters]" in error.reason
+    assert len(change.message) < 3000
+    assert len(str(change.details)) < 3000
+    assert len(str(error)) < 3000
+    assert len(caplog.text) < 6000
+
+
 def test_a_strict_load_raises_at_the_first_bad_file(write, folder):
     """What was loaded before it stays, what comes behind it is not looked at."""
     write("a.py")

@@ -13,9 +13,11 @@ from yiemagent.events import (
     MessageStartEvent,
     ToolExecEndEvent,
     ToolExecStartEvent,
+    TurnEndEvent,
     TurnStartEvent,
 )
-from yiemagent.messages import AssistantMessage, ToolResultMessage, UserMessage
+from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage, UserMessage
+from yiemagent.progress import Progress
 from yiemagent.state import AgentState, reduce
 from yiemagent.testing import call, calls, failure
 from yiemagent.tool import AgentToolResult
@@ -85,6 +87,43 @@ def test_a_fold_over_the_events_of_a_run_gives_its_history():
     assert tuple(state.messages) == done.messages
     assert (state.system_prompt, list(state.tools)) == ("be brief", ["work"])
     assert (state.active_run, state.pending_tool_calls) == (False, frozenset())
+
+
+def test_results_of_calls_that_were_taken_up_get_their_place():
+    """When their turn ends, they stand in call order among those that were there, in either fold over the events."""
+    answer = AssistantMessage([ToolCall(one, "work") for one in "abc"])
+    a, b, c = (ToolResultMessage(one, "work", one) for one in "abc")
+    first = AgentState(messages=(UserMessage("go"), answer, b))
+    events = [
+        AgentStartEvent(),
+        TurnStartEvent(1),
+        MessageEndEvent(a),
+        MessageEndEvent(c),
+        TurnEndEvent(None, (a, c)),
+        TurnStartEvent(2),
+        MessageEndEvent(AssistantMessage("done")),
+    ]
+    progress, state = Progress((), first), first
+    for event in events:
+        progress.take(event)
+        state = reduce(state, event)
+        assert progress.state() == state
+    lazy = Progress((), first)
+    for event in events:
+        lazy.take(event)
+
+    assert [message.text for message in state.messages] == ["go", "", "a", "b", "c", "done"]
+    assert lazy.state() == state
+
+
+def test_a_turn_whose_results_are_in_order_changes_nothing():
+    """The state stays the same object where they came in call order, and where a turn has none."""
+    answer = AssistantMessage([ToolCall("a", "work")])
+    result = ToolResultMessage("a", "work", "done")
+    state = AgentState(messages=(answer, result))
+
+    assert reduce(state, TurnEndEvent(None, (result,))) is state
+    assert reduce(state, TurnEndEvent(None)) is state
 
 
 def test_histories_of_states_share_their_storage():

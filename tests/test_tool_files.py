@@ -241,9 +241,68 @@ def test_a_broken_helper_is_told_with_its_own_place(write):
 
 def test_a_helper_that_raises_an_interrupt_is_a_failure(write):
     """KeyboardInterrupt that code raises by itself is no wish of a person."""
-    write("_bad.py", "raise KeyboardInterrupt\n")
+    helper = write("_bad.py", "raise KeyboardInterrupt\n")
+    error = failure(write("one.py", "from . import _bad\n"))
 
-    assert failure(write("one.py", "from . import _bad\n")).reason == "KeyboardInterrupt"
+    assert error.reason == f"KeyboardInterrupt ({helper}, line 1)"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("from ._gone import x", "ModuleNotFoundError: there is no file {}/_gone.py"),
+        ("from . import _gone", "ImportError: there is no file {}/_gone.py"),
+        ("from ._empty import x", "ImportError: cannot import name 'x' from '{}/_empty.py'"),
+        (
+            "from . import _empty\n_empty.x",
+            "AttributeError: module '{}/_empty.py' has no attribute 'x'",
+        ),
+        (
+            "from ._empty.deep import x",
+            "ModuleNotFoundError: there is no file {0}/_empty/deep.py; '{0}/_empty.py' is not a package",
+        ),
+        ("from ._pack import y", "ImportError: cannot import name 'y' from '{}/_pack/__init__.py'"),
+        (
+            "from ._pack import x, _bad",
+            "ModuleNotFoundError: No module named 'not_there_9' ({}/_pack/_bad.py, line 2)",
+        ),
+        (
+            "from ._pack import x\ndef get_tool(): x()",
+            "ValueError: no ({}/_pack/__init__.py, line 2)",
+        ),
+        ("from .the_file import x", "ImportError: cannot import name 'x' from '{}/the-file.py'"),
+    ],
+)
+def test_a_helper_is_named_by_its_file(write, source, reason):
+    """Whatever fails about one, the reason has the path that people know, and no name that a load made up."""
+    write("_empty.py", "")
+    write("_pack/__init__.py", "def x():\n    raise ValueError('no')\n")
+    write("_pack/_bad.py", "\nimport not_there_9\n")
+    path = write("the-file.py", source)
+
+    assert failure(path).reason == reason.format(path.parent)
+
+
+def test_a_long_text_is_cut(write):
+    """Of what a file raises the beginning is told, with its line, and where a helper raised it, with that place."""
+    error = failure(write("one.py", "raise ValueError('x' * 10**6)\n"))
+    helper = write("_bad.py", "raise ValueError('x' * 10**6)\n")
+    by_helper = failure(write("two.py", "\nfrom . import _bad\n"))
+
+    assert (error.line, by_helper.line) == (1, 2)
+    assert error.reason.startswith("ValueError: xxx")
+    assert error.reason.endswith("x [… 998,042 more characters]")
+    assert by_helper.reason.endswith(f"more characters] ({helper}, line 1)")
+    assert max(map(len, (str(error), str(by_helper)))) < 3000
+
+
+def test_an_exception_without_words_is_told_by_its_class(write):
+    """Also one that raises when it is asked for them, or whose words are no text."""
+    nasty = "class E(Exception):\n    def __str__(self):\n        raise SystemExit\nraise E\n"
+
+    assert failure(write("one.py", nasty)).reason == "E"
+    assert failure(write("one.py", "raise SyntaxError\n")).reason == "SyntaxError"
+    assert failure(write("one.py", "raise SyntaxError(5)\n")).reason == "SyntaxError: 5"
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):

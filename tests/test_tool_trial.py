@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import has_ended
 from yiemagent.abort import AbortSignal
 from yiemagent.errors import AbortedError, ConfigurationError
 from yiemagent.tool_trial import Trial, try_files
@@ -78,8 +78,8 @@ def test_a_long_result_is_shortened(write):
     """Of a very long text the beginning comes back."""
     report = tried(write("return 'x' * 100_000"), {})
 
-    assert len(report.text) == 2000
-    assert report.text.endswith("x…")
+    assert len(report.text) <= 2000
+    assert report.text.endswith("x [… 98,028 more characters]")
 
 
 def test_the_child_finds_what_this_process_finds(write, tmp_path, monkeypatch):
@@ -134,6 +134,7 @@ def test_a_file_that_ends_its_child_costs_the_others_nothing(write):
         ("raise KeyboardInterrupt", 1, "KeyboardInterrupt"),
         ("x = 1", None, "get_tool"),
         ("def get_tool():\n    return 5", None, "must give an AgentTool"),
+        ("raise ValueError('x' * 2_000_000)", 1, "ValueError: xxx"),
         ("import os\nos.fork()", 2, "must not fork"),
         ("import pty\n\npty.fork()", 3, "must not fork"),
         (
@@ -152,6 +153,7 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path, source, line, said):
     assert said in report.problem
     assert line is None or report.line == line
     assert report.text is None
+    assert len(report.problem) < 3000
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,15 @@ def test_what_a_call_does_is_told(write, does, said):
     assert said in report.problem
     assert report.text is None or "own file" in said or "builtins" in said
     assert len(report.problem) < 3000
+
+
+def test_a_report_that_a_file_writes_itself_is_cut(write):
+    """Whatever a child says of itself, no text of it is long here."""
+    forged = f'{{"problem": "{"x" * 9000}", "notes": ["{"y" * 9000}"], "name": "{"z" * 9000}"}}\n'
+    report = tried(write(FORGE.replace("b'[]\\n'", repr(forged.encode()))), {})
+
+    assert report.problem.startswith("xxx")
+    assert [*map(len, (report.problem, *report.notes, report.name))] == [2000] * 3
 
 
 @pytest.mark.parametrize(
@@ -260,19 +271,7 @@ def test_what_a_file_starts_ends_with_it(write, tmp_path):
     )
 
     assert tried(path, {}).text == "left it"
-    assert _ends(int(lock.read_text()))
-
-
-def _ends(pid):
-    """Wait until a process has ended; gives whether it has."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], 10)[0])
-    finally:
-        os.close(descriptor)
+    assert has_ended(int(lock.read_text()))
 
 
 def test_an_abort_ends_the_trial(write, tmp_path):

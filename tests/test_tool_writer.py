@@ -357,6 +357,29 @@ def test_a_name_that_nobody_defines_is_told_with_its_place():
 
 
 @pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (f"return [{', '.join(f'name_{n}' for n in range(3000))}]", {}),
+        (
+            "return 1",
+            {"imports": [f"import {'x' * 10**6} as args", f"import {'y' * 10**6} as args"]},
+        ),
+        (
+            "return 1",
+            {"input_schema": {"type": "object", "required": [f"r{n}" for n in range(5000)]}},
+        ),
+    ],
+)
+def test_however_much_is_wrong_the_error_is_short(code, fields):
+    """The first problems are told, and that more is left out."""
+    told = problems(code, **fields)
+
+    assert told.startswith("- ")
+    assert "more characters]" in told
+    assert len(told) <= 8000
+
+
+@pytest.mark.parametrize(
     "code",
     [
         "return __name__, __file__",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yiemagent.messages import UserMessage
-from yiemagent.transcript import Transcript, transcript
+from yiemagent.messages import AssistantMessage, ToolCall, ToolResultMessage, UserMessage
+from yiemagent.transcript import Transcript, transcript, with_results_in_order
 
 MESSAGES = [UserMessage(str(i)) for i in range(20)]
 
@@ -121,3 +121,29 @@ def test_many_threads_may_append_to_one_history():
 
     for number, history in results.items():
         assert list(history) == [MESSAGES[0], *[MESSAGES[number]] * 50]
+
+
+ANSWER = AssistantMessage([ToolCall(one, "work") for one in "abc"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "ordered"),
+    [("bca", "abc"), ("ca", "ac"), ("xba", "abx"), ("abc", "abc"), ("b", "b"), ("", "")],
+)
+def test_results_at_the_end_are_put_in_call_order(ids, ordered):
+    """Those that answer no call come last; a history that is in order is given as it is."""
+    before = Transcript([MESSAGES[0], ANSWER])
+    history = before.extend(ToolResultMessage(one, "work", one) for one in ids)
+    sound = with_results_in_order(history)
+
+    assert [message.text for message in sound[2:]] == [*ordered]
+    assert sound[:2] == before[:]
+    assert (sound is history) == (ids == ordered)
+    assert [message.text for message in history[2:]] == [*ids]
+
+
+def test_results_without_an_answer_stay_as_they_are():
+    """Nobody's order is theirs, whether something else is before them or nothing."""
+    results = [ToolResultMessage(one, "work", one) for one in "ba"]
+    for history in (Transcript(results), Transcript([MESSAGES[0], *results]), Transcript()):
+        assert with_results_in_order(history) is history

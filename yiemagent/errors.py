@@ -38,7 +38,10 @@ __all__ = [
     "ToolNotFound",
     "YiemAgentError",
     "error_text",
+    "shortened",
 ]
+
+LONGEST_REASON = 2_000
 
 
 class YiemAgentError(Exception):
@@ -76,6 +79,9 @@ class ToolError(YiemAgentError):
 class ToolLoadError(ToolError):
     """A tool file could not be loaded.
 
+    What is wrong is often in the words of foreign code, or of a child process. So both texts are cut here, whoever
+    raises it: 2,000 characters, beside the path.
+
     Args:
         message: what is wrong, with path and line in it.
         path: the file.
@@ -86,10 +92,10 @@ class ToolLoadError(ToolError):
     def __init__(
         self, message: str, path: str = "", line: int | None = None, reason: str = ""
     ) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message, LONGEST_REASON + len(path) + _PLACE))
         self.path = path
         self.line = line
-        self.reason = reason or message
+        self.reason = shortened(reason or message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.path, self.line, self.reason)
@@ -257,6 +263,23 @@ class InvalidJson(YiemAgentError, ValueError):
 
 class SessionError(YiemAgentError):
     """A session file can't be opened, read or written; the text names path and line."""
+
+
+_LEFT_OUT = " [… {:,} more characters]"
+_PLACE = 20  # what joins a path with a reason: the number of a line, and punctuation
+
+
+def shortened(text: str, max_chars: int = LONGEST_REASON) -> str:
+    """Give a text whole where it fits, else its beginning and how much is left out.
+
+    Args:
+        text: the whole.
+        max_chars: how long what is given may be, the words about the rest included; what was cut once stays as it is.
+    """
+    if len(text) <= max_chars:
+        return text
+    kept = max_chars - len(_LEFT_OUT.format(len(text)))
+    return f"{text[:kept]}{_LEFT_OUT.format(len(text) - kept)}"
 
 
 def error_text(error: BaseException) -> str:

@@ -48,7 +48,7 @@ from yiemagent.pipeline import Emit
 from yiemagent.pool import DaemonPool
 from yiemagent.relay import Steps
 from yiemagent.tool import AgentTool
-from yiemagent.transcript import Transcript, transcript
+from yiemagent.transcript import Transcript, transcript, with_results_in_order
 
 if TYPE_CHECKING:
     from yiemagent.final_answer import FinalAnswer
@@ -237,6 +237,7 @@ class _Loop:
         batch = yield from self._run_calls(message, offered)
         for result in batch.messages:
             self._add(result)
+        self.history = with_results_in_order(self.history)
         self.ports.emit(TurnEndEvent(None, batch.messages))
         if self.signal.aborted:
             return self._aborted()

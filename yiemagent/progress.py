@@ -40,7 +40,7 @@ from yiemagent.pipeline import (
 )
 from yiemagent.state import AgentState
 from yiemagent.streaming import with_own_ids
-from yiemagent.transcript import transcript
+from yiemagent.transcript import transcript, with_results_in_order
 
 __all__ = ["Progress"]
 
@@ -107,7 +107,7 @@ class Progress:
             self.in_turn, self.turns, self.turn_message = True, event.turn, None
             self.turn_results, self.ended_calls, self.taken_up = [], {}, []
         elif kind is TurnEndEvent:
-            self.in_turn = False
+            self._turn_ended(event)
         elif kind is AgentStartEvent:
             self.started, self.failure = True, None
         elif kind is AgentEndEvent:
@@ -123,6 +123,16 @@ class Progress:
         if event.summary is not None:
             total = len(self.latest.messages) + len(self.new) - self.folded
             self.compacted = (event.summary, total - event.kept)
+
+    def _turn_ended(self, event: TurnEndEvent) -> None:
+        self.in_turn = False
+        if event.message is not None or not event.tool_results:
+            return
+        # Of calls that an interrupted run left: others of the same answer may have had their results already.
+        state = self.state()
+        history = with_results_in_order(state.messages)
+        if history is not state.messages:
+            self.latest = attrs.evolve(state, messages=history)
 
     def _message_ended(self, message: AgentMessage) -> None:
         self.new.append(message)

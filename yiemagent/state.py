@@ -15,12 +15,13 @@ from yiemagent.events import (
     MessageEndEvent,
     ToolExecEndEvent,
     ToolExecStartEvent,
+    TurnEndEvent,
 )
 from yiemagent.limits import noted_usage, total_usage
 from yiemagent.messages import AgentMessage, CompactionSummaryMessage, LlmModel, LlmUsage
 from yiemagent.record import Record
 from yiemagent.tool import AgentTool
-from yiemagent.transcript import transcript
+from yiemagent.transcript import transcript, with_results_in_order
 
 __all__ = ["AgentState", "reduce"]
 
@@ -85,6 +86,10 @@ def reduce(state: AgentState, event: Event) -> AgentState:
         case ToolExecEndEvent():
             pending = state.pending_tool_calls - {event.tool_call_id}
             return attrs.evolve(state, pending_tool_calls=pending)
+        case TurnEndEvent(message=None, tool_results=results) if results:
+            # Of calls that an interrupted run left: others of the same answer may have had their results already.
+            history = with_results_in_order(state.messages)
+            return state if history is state.messages else attrs.evolve(state, messages=history)
         case AgentStartEvent():
             return attrs.evolve(state, active_run=True, error_message=None)
         case AgentEndEvent():

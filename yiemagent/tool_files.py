@@ -24,11 +24,12 @@ from typing import Any
 
 import attrs
 
-from yiemagent.errors import ToolLoadError
+from yiemagent.errors import ToolLoadError, error_text, shortened
 
 __all__ = ["LoadedFile", "forget", "load_file"]
 
 _loads = itertools.count(1)
+_BEFORE_A_PLACE = 1_000  # so many characters of a text, so that its place is not cut off
 
 
 @attrs.frozen
@@ -58,12 +59,18 @@ class LoadedFile:
         return all(_digest(path) == digest for path, digest in self.digests)
 
 
-def load_file(path: Path, sources: Mapping[Path, bytes] | None = None) -> LoadedFile:
+def load_file(
+    path: Path,
+    sources: Mapping[Path, bytes] | None = None,
+    restore: Callable[[], object] | None = None,
+) -> LoadedFile:
     """Run a tool file and call its `get_tool()`.
 
     Args:
         path: the file, resolved.
         sources: what to take in place of what is in the file, and in helpers, by path; None: nothing.
+        restore: called behind code of the file, before its failure is looked at: puts back what the file may have
+            replaced in Python itself. None: what it replaced stays.
 
     Raises:
         ToolLoadError: whatever goes wrong in it, `SystemExit` included; names path and line.
@@ -71,20 +78,25 @@ def load_file(path: Path, sources: Mapping[Path, bytes] | None = None) -> Loaded
     """
     package = f"yiemagent_tool_files_{next(_loads)}"
     folder = _Folder(path.parent, {}, sources or {})
-    module_name = f"{package}.{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    module_name = f"{package}.{_module_stem(path)}"
     home = types.ModuleType(package)
     home.__path__ = folder
     sys.modules[package] = home
     try:
-        given = _get_tool(_run(module_name, path, folder), path)()
+        module = _run(module_name, path, folder)
+        if restore is not None:
+            restore()
+        given = _get_tool(module, path)()
     except ToolLoadError:
         forget(package)
         raise
     except BaseException as error:  # a file may raise anything, SystemExit included
+        if restore is not None:
+            restore()
         forget(package)
         if isinstance(error, KeyboardInterrupt) and not _raised_by_itself(error):
             raise
-        raise _explained(error, path) from error
+        raise _explained(error, path, package, folder) from error
     return LoadedFile(path, tuple(folder.digests.items()), package, given)
 
 
@@ -93,6 +105,10 @@ def forget(package: str) -> None:
     for name in list(sys.modules):
         if name == package or name.startswith(f"{package}."):
             sys.modules.pop(name, None)
+
+
+def _module_stem(path: Path) -> str:
+    return re.sub(r"[^0-9A-Za-z_]", "_", path.stem)
 
 
 def _run(name: str, path: Path, folder: _Folder) -> types.ModuleType:
@@ -205,19 +221,53 @@ def _digest(path: Path) -> str | None:
 # --- what went wrong -------------------------------------------------------------------------------------------------
 
 
-def _explained(error: BaseException, path: Path) -> ToolLoadError:
-    text = str(error)
-    line = _line(error, path)
+def _explained(error: BaseException, path: Path, package: str, folder: _Folder) -> ToolLoadError:
+    text = _with_paths(error_text(error), path, package, folder)
+    place: tuple[str | None, int | None] | None = _place(error, folder)
     if isinstance(error, SyntaxError):
-        text = error.msg
-        if error.filename not in {None, str(path)}:
-            text += f" ({error.filename}, line {error.lineno})"
-    return _failure(path, line, f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        text = f"{type(error).__name__}: {error.msg}" if error.msg else type(error).__name__
+        place = (error.filename, error.lineno) if error.filename else place
+    if place is not None and place[0] != str(path):
+        text = f"{shortened(text, _BEFORE_A_PLACE)} ({place[0]}, line {place[1]})"
+    return _failure(path, _line(error, path), text)
+
+
+def _with_paths(text: str, path: Path, package: str, folder: _Folder) -> str:
+    """Put paths in the place of the module names of a load, which nobody else knows."""
+    names = rf"'{package}((?:\.\w+)*)'"
+    nowhere = rf"cannot import name '(\w+)' from '{package}' \(unknown location\)"
+    shown: list[str] = []
+
+    def file(found: re.Match[str]) -> str:
+        shown.append(str(_helper(found[1].strip(".").split("."), path, folder)))
+        return shown[-1]
+
+    text = re.sub(nowhere, lambda found: f"there is no file {file(found)}", text)
+    text = re.sub(f"No module named {names}", lambda found: f"there is no file {file(found)}", text)
+    text = re.sub(names, lambda found: f"'{file(found)}'", text)
+    for one in shown:  # Python tells it, too, where it is there
+        text = text.removesuffix(f" ({one})")
+    return text
+
+
+def _helper(names: Sequence[str], path: Path, folder: _Folder) -> Path:
+    """Give the file that a module is loaded from, or would be if it were there."""
+    if list(names) == [_module_stem(path)]:
+        return path
+    inner = path.parent.joinpath(*names)
+    return inner / "__init__.py" if folder.has(inner / "__init__.py") else Path(f"{inner}.py")
 
 
 def _failure(path: Path, line: int | None, reason: str) -> ToolLoadError:
     where = str(path) if line is None else f"{path}:{line}"
     return ToolLoadError(f"{where}: {reason}", str(path), line, reason)
+
+
+def _place(error: BaseException, folder: _Folder) -> tuple[str, int] | None:
+    """Give the last line of the load's own files that an exception came through, or None."""
+    own = {str(path) for path in folder.digests}
+    places = [place for place in _frames(error) if place[0] in own]
+    return places[-1] if places else None
 
 
 def _line(error: BaseException, path: Path) -> int | None:

@@ -28,7 +28,13 @@ from typing import Any, NoReturn, Self
 import attrs
 
 from yiemagent.abort import AbortSignal, Deadline
-from yiemagent.errors import ConfigurationError, ToolError, ToolLoadError, error_text
+from yiemagent.errors import (
+    ConfigurationError,
+    ToolError,
+    ToolLoadError,
+    error_text,
+    shortened,
+)
 from yiemagent.payload import thaw_json
 
 __all__ = ["Trial", "TrialReport", "main", "try_files"]
@@ -37,7 +43,6 @@ TIME_LIMIT_S = 20.0  # for each file
 OUTPUT_BYTES = 1_000_000
 MEMORY_BYTES = 4 << 30
 FILE_BYTES = 100_000_000
-SHOWN_CHARACTERS = 2_000
 _PIECE_BYTES = 65_536
 
 # -I: nothing of the environment and of the working folder decides what is imported; the path comes with the work.
@@ -241,10 +246,12 @@ def _told(trial: Trial) -> dict[str, Any]:
 
 
 def _report(path: Path, line: bytes) -> TrialReport | None:
-    """Give a report as the child wrote it, or None where it can't be that."""
+    """Give a report as the child wrote it, no text longer than it may be, or None where it can't be that."""
     try:
         given = json.loads(line)
-        return TrialReport(**{**given, "path": path, "notes": tuple(given.get("notes", ()))})
+        words = {key: shortened(text) for key, text in given.items() if isinstance(text, str)}
+        notes = tuple(map(shortened, given.get("notes", ())))
+        return TrialReport(**{**given, **words, "path": path, "notes": notes})
     except (AttributeError, TypeError, ValueError):  # whatever the file wrote in its place
         return None
 
@@ -358,15 +365,13 @@ def _called(tool: Any, arguments: dict[str, Any]) -> str:
         problem = tool.validate_required_args(thaw_json(arguments))
         if problem is not None:
             raise ToolError(f"the example is refused: {problem}")
-    text = str(tool.execute("trial", arguments).text)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+    return shortened(str(tool.execute("trial", arguments).text))
 
 
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         return f"it writes more than {FILE_BYTES:,} bytes to one file"
-    text = error_text(error)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+    return shortened(error_text(error))
 
 
 def _line(error: BaseException, path: Path) -> int | None:

@@ -15,13 +15,15 @@ from typing import TypeVar
 
 import attrs
 
-from yiemagent.errors import ToolError
+from yiemagent.errors import ToolError, shortened
 from yiemagent.tool_code import Body, CodeProblem, problem_at, read_body
 from yiemagent.tool_drafts import ToolDraft, draft_problems
 from yiemagent.tool_imports import Import, import_lines, read_imports
 from yiemagent.tool_literals import docstring, literal
 
 __all__ = ["ToolText", "write_text"]
+
+PROBLEMS_CHARACTERS = 8_000
 
 # What a tool's code may use of the library without importing it.
 OFFERED = frozenset(
@@ -105,8 +107,14 @@ def write_text(draft: ToolDraft) -> ToolText:
     if imports is not None:
         problems += _clashes(imports)
     if problems or imports is None:
-        raise ToolError("\n".join(f"- {problem}" for problem in problems))
+        raise _refused(problems)
     return _Writer(draft, bodies, imports).written()
+
+
+def _refused(problems: Sequence[str]) -> ToolError:
+    """Give all that is wrong as one error, for a model that reads it: each problem is cut, and their list."""
+    listed = "\n".join(f"- {shortened(problem)}" for problem in problems)
+    return ToolError(shortened(listed, PROBLEMS_CHARACTERS))
 
 
 def _tried(problems: list[str], read: Callable[[], _T]) -> _T | None:
@@ -160,7 +168,7 @@ class _Writer:
             text = self._text()
         problems = [self._is_undefined(name) for name in sorted(undefined - OFFERED)]
         if problems:
-            raise ToolError("\n".join(f"- {problem}" for problem in problems))
+            raise _refused(problems)
         kept = self._imports()
         needed = [(one.module, f"imports, {one.statement()!r}") for one in kept]
         needed += [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
-from yiemagent.messages import AgentMessage
+from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
-__all__ = ["Transcript", "transcript"]
+__all__ = ["Transcript", "in_call_order", "transcript", "with_results_in_order"]
 
 
 class Transcript(Sequence[AgentMessage]):
@@ -102,3 +102,24 @@ class Transcript(Sequence[AgentMessage]):
 def transcript(messages: Iterable[AgentMessage]) -> Transcript:
     """Give `messages` as a transcript: the same object where it is one."""
     return messages if isinstance(messages, Transcript) else Transcript(messages)
+
+
+def in_call_order(
+    results: Iterable[ToolResultMessage], answer: AgentMessage | None
+) -> list[ToolResultMessage]:
+    """Give results in the order of an answer's calls; behind them those that answer none of them, as they came."""
+    calls = answer.tool_calls if isinstance(answer, AssistantMessage) else ()
+    order = {call.id: index for index, call in enumerate(calls)}
+    return sorted(results, key=lambda result: order.get(result.tool_call_id, len(order)))
+
+
+def with_results_in_order(messages: Sequence[AgentMessage]) -> Transcript:
+    """Give a history with the results that it ends with in call order; the same object where it is one and they are."""
+    history = transcript(messages)
+    behind = itertools.takewhile(lambda m: isinstance(m, ToolResultMessage), reversed(history))
+    size = len(history) - sum(1 for _ in behind)
+    results = cast("tuple[ToolResultMessage, ...]", history[size:])
+    ordered = in_call_order(results, history[size - 1] if size else None)
+    if all(map(operator.is_, ordered, results)):
+        return history
+    return Transcript((*history[:size], *ordered))

@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from tests.support.http_server import ScriptedServer, json_answer
-from tools import write_tool
+from tests.support.tool_writing import SHOUT, writing_folder
 from yiemagent import ToolStore, YiemAgent, ask, builtin_tools_dir, load_tools
 from yiemagent.approval import allow, ask_later
 from yiemagent.cli.ask import add_ask, ask_command
@@ -274,19 +274,11 @@ def test_a_name_that_fits_no_tool_is_a_warning():
 
 def test_a_tool_that_writes_tools_is_asked_about(here):
     """`write_tool` in a folder of one's own writes nothing unasked; what it wrote with a yes can be called."""
-    (here / "mine").mkdir()
-    shutil.copy(write_tool.__file__, here / "mine")
-    new = {
-        "name": "shout",
-        "label": "Shout",
-        "description": "Say a text loudly.",
-        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
-        "execute_code": "return args['text'].upper()",
-    }
-    no = Asked(call("write_tool", new), "--tools", here / "mine")
+    mine = writing_folder(here / "mine")
+    no = Asked(call("write_tool", SHOUT), "--tools", mine)
     assert no.results[0].startswith(NOBODY)
-    assert sorted(path.name for path in (here / "mine").iterdir()) == ["write_tool.py"]
-    yes = Asked(call("write_tool", new), "--tools", here / "mine", typed="y\n")
+    assert sorted(path.name for path in mine.iterdir()) == ["write_tool.py"]
+    yes = Asked(call("write_tool", SHOUT), "--tools", mine, typed="y\n")
 
     assert "return args['text'].upper()" in yes.err
     assert yes.results[0].startswith("Wrote the tool shout.")

@@ -65,6 +65,53 @@ def test_a_file_that_cannot_be_loaded_is_reported(tmp_path, text, line, words):
     assert str(error).startswith(f"{error.path}:")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise ValueError('x' * 10**6)",
+        "get_tool = lambda: 'x' * 10**6",
+        "import os, sys\nsys.stderr.write('x' * 10**6)\nsys.stderr.flush()\nos._exit(1)",
+        f"{LIES} tool_facts = lambda tool: {{}}['x' * 10**6]\n{RUN}",
+        f"{LIES} _FileServer.handle = lambda *_: {{'tools': [{{'_meta': {{'x' * 10**6: 1}}}}]}}\n{RUN}",
+        (
+            "import yiemagent.mcp.worker_main as main\n"
+            "raise main.ToolLoadError('x' * 10**6, 'y' * 10**6, 2, 'z' * 10**6)"
+        ),
+    ],
+)
+def test_what_a_process_tells_of_a_bad_file_is_short(tmp_path, text):
+    """However long the words of the file, or of the process that it has taken over, are."""
+    (tmp_path / "bad.py").write_text(text)
+    store = ToolStore(isolation="process")
+    try:
+        load_tools(store, tmp_path)
+        [error] = store.load_errors
+    finally:
+        store.close()
+
+    assert len(error.reason) <= 2000
+    assert len(error.path) <= 4096
+    assert len(str(error)) < 2100 + len(error.path)
+
+
+def test_what_a_process_answers_in_place_of_a_result_is_short(tmp_path):
+    """An error that its server gives, since the file has taken that over, is cut."""
+    taken_over = """
+        import yiemagent.mcp.worker_main as main
+
+        def handle(*_):
+            raise main.RpcFailure(main.INTERNAL_ERROR, "x" * 10**6)
+
+        main._FileServer.handle = handle
+    """
+    with isolated(tmp_path) as store:
+        does(store, taken_over)
+        with pytest.raises(ToolError, match=r"run: xxx.* more characters\]$") as caught:
+            does(store, "")
+
+    assert len(str(caught.value)) < 2100
+
+
 def test_a_file_that_hangs_is_ended(tmp_path):
     """Loading has a limit of its own, C code included."""
     path = tmp_path / "bad.py"

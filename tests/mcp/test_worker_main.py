@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import re
 
 import pytest
 
@@ -129,15 +130,28 @@ def test_there_is_no_function_that_the_file_has_not(served):
         served.run("", name=PREPARE)
 
 
-def test_a_file_that_cannot_be_loaded_answers_with_the_reason(tmp_path):
-    """Every request is answered with file, line and reason, and builtins are put back."""
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("builtins.len = None\nraise ValueError('no')", 3, "ValueError: no"),
+        ("builtins.len = builtins.str = builtins.isinstance = None\n1 / 0", 3, "ZeroDivisionError"),
+        ("builtins.len = builtins.getattr = None", None, "defines no function get_tool()"),
+        (
+            "def get_tool():\n    builtins.len = None\n    raise ValueError('no')",
+            4,
+            "ValueError: no",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_answers_with_the_reason(tmp_path, text, line, words):
+    """Every request is answered with file, line and reason, whatever the file replaced, and builtins are put back."""
     real = builtins.len
-    served = Served(tmp_path, "import builtins\nbuiltins.len = None\nraise ValueError('no')")
-    with pytest.raises(RpcFailure, match="ValueError: no") as caught:
+    served = Served(tmp_path, f"import builtins\n{text}")
+    with pytest.raises(RpcFailure, match=re.escape(words)) as caught:
         served.ask("tools/list")
     served.server.close()
 
-    assert caught.value.data["line"] == 3
+    assert caught.value.data["line"] == line
     assert caught.value.data["path"].endswith("run.py")
     assert builtins.len is real
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.isolated_tools import RUN, does, isolated, pid_of
 from tests.support.processes import has_ended
+from tests.support.signals import Noticed
 from yiemagent import (
     AbortSignal,
     ProcessLimits,
@@ -233,21 +234,6 @@ def test_a_folder_may_change_where_it_runs(tmp_path):
     assert (here.isolation, there.isolation, back.isolation) == ("thread", "process", "thread")
     assert there is same is not smaller
     assert limit.text == "30"
-
-
-class Noticed(AbortSignal):
-    """A signal that tells when somebody begins to wait for it."""
-
-    __slots__ = ("waited_for",)
-
-    def __init__(self):
-        super().__init__()
-        self.waited_for = threading.Event()
-
-    def add_callback(self, callback):
-        remove = super().add_callback(callback)
-        self.waited_for.set()
-        return remove
 
 
 def test_a_process_that_comes_with_an_abort_is_not_lost(tmp_path):

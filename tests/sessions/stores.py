@@ -7,6 +7,7 @@ import sqlite3
 from typing import Any
 
 import attrs
+import pytest
 
 from yiemagent.sessions import Session
 from yiemagent.sessions.jsonl import JsonlStore
@@ -41,6 +42,9 @@ class Kind:
 
 JSONL = Kind("chat.jsonl", JsonlStore)
 SQLITE = Kind("chat.db", SqliteStore)
+FILES = [JSONL.name, SQLITE.name]
+
+files = pytest.mark.parametrize("name", FILES)
 
 
 def new_session(name: str, folder: pathlib.Path) -> Session:

@@ -534,8 +534,9 @@ def test_idempotent_calls_run_again_where_that_is_asked_for(started):
         ),
         tool("unsafe", lambda *_: ran.append("unsafe"), annotations={"idempotentHint": False}),
     ]
+    model = ScriptedModel(["done"])
     with YiemAgent(
-        ScriptedModel(["done"]),
+        model,
         session=session,
         tools=tools,
         event_sink=sink,
@@ -545,6 +546,8 @@ def test_idempotent_calls_run_again_where_that_is_asked_for(started):
         assert take_response(agent).text == "done"
 
     check_event_order(sink.events)
+    assert agent.messages == session.messages
+    assert model.requests[0].messages == agent.messages[:-1]
     assert ran == [("a", {"n": 1})]
     assert approved == ["a"]
     assert [e.tool_call_id for e in sink.of(ToolExecStartEvent)] == ["a"]

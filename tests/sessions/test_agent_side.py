@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
-from tests.sessions.stores import HEADER, new_session
+from tests.sessions.stores import HEADER, files
+from tests.sessions.words import CALLS, DONE, HI, NOON, A, B, texts, user
 from yiemagent.errors import ConfigurationError, SessionError
 from yiemagent.events import (
     AgentEndEvent,
@@ -20,8 +19,6 @@ from yiemagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
     CustomMessage,
-    ToolCall,
-    UserMessage,
 )
 from yiemagent.sessions import (
     CompactionBody,
@@ -34,32 +31,6 @@ from yiemagent.sessions import (
 from yiemagent.sessions.store import MemoryStore
 from yiemagent.streaming import PartialMessage, StartEvent, TextDeltaEvent, TextStartEvent
 from yiemagent.testing import FakeClock
-
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-HI, DONE = UserMessage("hi", NOON), AssistantMessage("done", timestamp=NOON)
-A, B = ToolCall("a", "work"), ToolCall("b", "work")
-CALLS = AssistantMessage((A, B), stop_reason="tool_use", timestamp=NOON)
-FILES = ["chat.jsonl", "chat.db"]
-
-files = pytest.mark.parametrize("name", FILES)
-
-
-def user(text):
-    """A message of a person."""
-    return UserMessage(text, NOON)
-
-
-def texts(session):
-    """The texts of a session's messages."""
-    return [message.text for message in session.messages]
-
-
-@pytest.fixture(params=["memory", *FILES])
-def session(request, tmp_path):
-    """An empty session over each store."""
-    with new_session(request.param, tmp_path) as made:
-        yield made
-
 
 # -- whose it is ------------------------------------------------------------------------------------------------------
 

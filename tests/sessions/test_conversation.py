@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sessions.words import CALLS, DONE, HI, NOON, A, B
 from yiemagent.history import check
 from yiemagent.messages import (
-    AssistantMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
     ToolCall,
     ToolResultMessage,
-    UserMessage,
 )
 from yiemagent.sessions.bodies import (
     BranchSummaryBody,
@@ -37,12 +35,6 @@ from yiemagent.sessions.conversation import (
     open_calls,
 )
 from yiemagent.sessions.entries import Entry
-
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-HI = UserMessage("hi", NOON)
-A, B = ToolCall("a", "work"), ToolCall("b", "work")
-CALLS = AssistantMessage((A, B), stop_reason="tool_use", timestamp=NOON)
-DONE = AssistantMessage("done", timestamp=NOON)
 
 
 def result(call_id):

@@ -14,17 +14,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.sessions.stores import HEADER, JSONL, new_session
+from tests.sessions.stores import FILES, HEADER, JSONL, files
+from tests.sessions.words import CALLS, DONE, HI, NOON, texts, user
 from yiemagent.errors import ConfigurationError, SessionError
 from yiemagent.events import AgentStartEvent, MessageEndEvent
 from yiemagent.history import check
 from yiemagent.messages import (
-    AssistantMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
-    ToolCall,
     ToolResultMessage,
-    UserMessage,
 )
 from yiemagent.sessions import (
     CompactionBody,
@@ -38,32 +36,6 @@ from yiemagent.sessions import (
 )
 from yiemagent.sessions.entries import encode
 from yiemagent.streaming import TextDeltaEvent, TextStartEvent
-
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-HI, DONE = UserMessage("hi", NOON), AssistantMessage("done", timestamp=NOON)
-A, B = ToolCall("a", "work"), ToolCall("b", "work")
-CALLS = AssistantMessage((A, B), stop_reason="tool_use", timestamp=NOON)
-FILES = ["chat.jsonl", "chat.db"]
-
-files = pytest.mark.parametrize("name", FILES)
-
-
-def user(text):
-    """A message of a person."""
-    return UserMessage(text, NOON)
-
-
-def texts(session):
-    """The texts of a session's messages."""
-    return [message.text for message in session.messages]
-
-
-@pytest.fixture(params=["memory", *FILES])
-def session(request, tmp_path):
-    """An empty session over each store."""
-    with new_session(request.param, tmp_path) as made:
-        yield made
-
 
 # -- making and opening -----------------------------------------------------------------------------------------------
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools import write_tool
+from tests.support.tool_writing import SHOUT, writing_folder
 from yiemagent import ToolStore, YiemAgent, ask
 from yiemagent.approval import allow, ask_in_terminal
 from yiemagent.testing import ScriptedModel, call
@@ -66,8 +65,7 @@ print(json.dumps({"answer": answer.text, "results": results, "waiting": waiting,
 @pytest.fixture
 def run(tmp_path):
     """Run a part of the program in a process of its own, and give what it says of itself."""
-    (tmp_path / "tools").mkdir()
-    shutil.copy(write_tool.__file__, tmp_path / "tools")
+    writing_folder(tmp_path / "tools")
 
     def run(part):
         done = subprocess.run(
@@ -119,17 +117,9 @@ def test_no_tool_is_made_where_the_answer_is_no(run, tmp_path):
 
 def test_a_tool_that_was_written_anew_is_asked_about_again(tmp_path):
     """What was allowed for ever is the tool as it was: with code that a model wrote anew, the person is asked again."""
-    (tmp_path / "tools").mkdir()
-    shutil.copy(write_tool.__file__, tmp_path / "tools")
-    fields = {
-        "name": "shout",
-        "label": "Shout",
-        "description": "Say a text loudly.",
-        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
-        "execute_code": "return args['text'].upper()",
-    }
+    writing_folder(tmp_path / "tools")
     shout = call("shout", {"text": "a"})
-    changed = {**fields, "execute_code": "return 'evil'", "replace": True}
+    changed = {**SHOUT, "execute_code": "return 'evil'", "replace": True}
     read, write = os.pipe()
     os.write(write, b"f\nn\n")
     out = io.StringIO()
@@ -145,7 +135,7 @@ def test_a_tool_that_was_written_anew_is_asked_about_again(tmp_path):
         ask(agent, "Go.", timeout_s=50)
         return [message.text for message in agent.messages if message.role == "toolResult"]
 
-    first = run(call("write_tool", fields), shout)
+    first = run(call("write_tool", SHOUT), shout)
     again = run(shout)
     questions = out.getvalue().count("The agent wants to call shout")
     anew = run(call("write_tool", changed), shout)

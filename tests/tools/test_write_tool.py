@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.support.tool_writing import SHOUT, writing_folder
 from tools import write_tool
 from yiemagent import (
     AbortSignal,
@@ -28,26 +28,12 @@ from yiemagent.tool import AgentTool
 from yiemagent.tool_versions import VERSIONS, history
 
 SOURCE = Path(write_tool.__file__)
-FIELDS = {
-    "name": "shout",
-    "label": "Shout",
-    "description": "Say a text loudly.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"text": {"type": "string"}},
-        "required": ["text"],
-    },
-    "execute_code": "return args['text'].upper()",
-}
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A folder of tools with `write_tool` in it."""
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    shutil.copy(SOURCE, folder)
-    return folder.resolve()
+    return writing_folder(tmp_path / "tools").resolve()
 
 
 @pytest.fixture
@@ -59,7 +45,7 @@ def store(folder):
 
 
 def write(store, signal=None, on_partial_result=None, **fields):
-    given = {**FIELDS, **fields}
+    given = {**SHOUT, **fields}
     return store.get("write_tool").execute("call_1", given, signal, on_partial_result)
 
 
@@ -249,8 +235,8 @@ def test_whoever_approves_is_shown_the_file_that_passed(folder):
     store = ToolStore()
     tool = write_tool.get_tool(directory=folder, store=store, approve=approve)
     with pytest.raises(ToolError):
-        tool.execute("1", {**FIELDS, "execute_code": "return ("})
-    tool.execute("1", FIELDS)
+        tool.execute("1", {**SHOUT, "execute_code": "return ("})
+    tool.execute("1", SHOUT)
     ((name, text, files),) = shown
 
     assert name == "shout"
@@ -265,9 +251,9 @@ def test_what_is_not_approved_is_not_written(folder):
     tool = write_tool.get_tool(directory=folder, store=ToolStore(), approve=lambda *_: False)
     before = tree(folder)
     with pytest.raises(ToolError, match="did not approve"):
-        tool.execute("1", FIELDS)
+        tool.execute("1", SHOUT)
     assert tree(folder) == before
-    write_tool.get_tool(directory=folder, approve=lambda *_: True).execute("1", FIELDS)
+    write_tool.get_tool(directory=folder, approve=lambda *_: True).execute("1", SHOUT)
 
     assert history(folder, "shout")[0].approval == "yes"
 
@@ -280,10 +266,10 @@ def test_the_built_in_one_needs_to_be_told_where(tmp_path, monkeypatch):
     monkeypatch.delenv("YIEMAGENT_WRITE_TOOL_DIR", raising=False)
     monkeypatch.setenv("YIEMAGENT_TOOLS_DIR", str(tmp_path))  # where a person's own tools go
     with pytest.raises(ToolError, match="there is no folder to write tools to"):
-        write_tool.get_tool().execute("1", FIELDS)
+        write_tool.get_tool().execute("1", SHOUT)
     monkeypatch.setenv("YIEMAGENT_WRITE_TOOL_DIR", str(tmp_path / "by" / "environment"))
-    result = write_tool.get_tool().execute("1", FIELDS)
-    write_tool.get_tool(directory=tmp_path / "by_program").execute("1", FIELDS)
+    result = write_tool.get_tool().execute("1", SHOUT)
+    write_tool.get_tool(directory=tmp_path / "by_program").execute("1", SHOUT)
 
     assert result.text.endswith(f"It will be there when {tmp_path}/by/environment is loaded.")
     assert result.added_tool_names == ()
@@ -295,7 +281,7 @@ def test_a_folder_that_was_made_for_a_trial_goes_again(tmp_path):
     """Where the trial fails, the folder that was not there before is not there after."""
     tool = write_tool.get_tool(directory=tmp_path / "new")
     with pytest.raises(ToolError):
-        tool.execute("1", {**FIELDS, "imports": ["nowhere"], "execute_code": "return nowhere"})
+        tool.execute("1", {**SHOUT, "imports": ["nowhere"], "execute_code": "return nowhere"})
 
     assert list(tmp_path.iterdir()) == []
 
@@ -311,12 +297,12 @@ def test_a_store_that_takes_the_name_meanwhile_wins(folder):
     tool = write_tool.get_tool(directory=folder, store=store, approve=register)
     before = tree(folder)
     with pytest.raises(ToolError, match="the name 'shout' is taken by a registered tool"):
-        tool.execute("1", FIELDS)
+        tool.execute("1", SHOUT)
     assert set(tree(folder)) == set(before)
     (folder / "shout.py").write_text("# by hand")
     store.remove("shout")
     with pytest.raises(ToolError, match="the name 'shout' is taken"):
-        tool.execute("1", {**FIELDS, "replace": True})
+        tool.execute("1", {**SHOUT, "replace": True})
 
     assert (folder / "shout.py").read_text() == "# by hand"
     assert not (folder / VERSIONS).exists()
@@ -331,7 +317,7 @@ def test_somebody_who_writes_the_file_meanwhile_wins(folder):
 
     tool = write_tool.get_tool(directory=folder, approve=write)
     with pytest.raises(ToolError, match=r"somebody else wrote shout\.py meanwhile"):
-        tool.execute("1", {**FIELDS, "replace": True})
+        tool.execute("1", {**SHOUT, "replace": True})
 
     assert (folder / "shout.py").read_text() == "# theirs"
 
@@ -341,7 +327,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     tool = write_tool.get_tool(directory=tmp_path / "file" / "tools")
     with pytest.raises(ToolError, match="'shout' was not written: "):
-        tool.execute("1", FIELDS)
+        tool.execute("1", SHOUT)
 
 
 def test_an_abort_leaves_nothing(store, folder):
@@ -473,7 +459,7 @@ def test_hostile_code_changes_nothing(folder, case):
     before = tree(folder.parent)
     saved = dict(vars(__import__("builtins")))
     with pytest.raises(ToolError) as caught:
-        tool.execute("1", {**FIELDS, "execute_code": code, **fields})
+        tool.execute("1", {**SHOUT, "execute_code": code, **fields})
     after = tree(folder.parent)
     after.pop("tools")  # its time changes with the file that is tried
     before.pop("tools")
@@ -502,7 +488,7 @@ def test_what_an_import_does_is_told(folder, helper, said):
     before = set(tree(folder.parent))
     with pytest.raises(ToolError, match=said):
         tool.execute(
-            "1", {**FIELDS, "imports": ["from . import _helper"], "execute_code": "return _helper"}
+            "1", {**SHOUT, "imports": ["from . import _helper"], "execute_code": "return _helper"}
         )
 
     assert set(tree(folder.parent)) == before
@@ -515,7 +501,7 @@ def test_an_agent_makes_the_tool_it_lacks(store, folder):
     """In one run the agent looks for a tool, writes one with a mistake, mends it, calls it, and answers."""
     store.watch(folder)
     sink = RecordingSink()
-    mended = {**FIELDS, "example_arguments": {"text": "trial"}}
+    mended = {**SHOUT, "example_arguments": {"text": "trial"}}
     model = ScriptedModel(
         [
             call("list_tools"),
@@ -551,7 +537,7 @@ def test_a_model_that_hides_what_it_does_cannot_end_the_agent(store):
     """Code that passes every check and then exits is an error result, and the agent goes on."""
     model = ScriptedModel(
         [
-            call("write_tool", {**FIELDS, "execute_code": "import sys\nsys.exit('bye')"}),
+            call("write_tool", {**SHOUT, "execute_code": "import sys\nsys.exit('bye')"}),
             call("shout", {"text": "a"}),
             "Still here.",
         ]
@@ -578,9 +564,9 @@ def test_in_a_process_no_written_tool_ends_the_agent(folder, code, said):
     register_tool(store, write_tool.get_tool(directory=folder, store=store))
     model = ScriptedModel(
         [
-            call("write_tool", {**FIELDS, "execute_code": code}),
+            call("write_tool", {**SHOUT, "execute_code": code}),
             call("shout", {"text": "a"}),
-            call("write_tool", {**FIELDS, "replace": True}),
+            call("write_tool", {**SHOUT, "replace": True}),
             call("shout", {"text": "a"}),
             "Still here.",
         ]

@@ -30,6 +30,7 @@ from yiemagent.errors import (
     McpTransportError,
     ToolError,
     ToolLoadError,
+    shortened,
 )
 from yiemagent.isolation import ProcessLimits
 from yiemagent.mcp.calls import Call
@@ -260,7 +261,7 @@ class ProcessFunction:
             ToolError,
             McpError,
         ) as error:  # of the last: an answer that is none, or arguments that JSON has not
-            raise ToolError(f"{self._name}: {error}") from error
+            raise ToolError(f"{self._name}: {shortened(str(error))}") from error
 
 
 @attrs.frozen

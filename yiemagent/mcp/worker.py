@@ -18,7 +18,13 @@ from typing import Any
 
 import attrs
 
-from yiemagent.errors import ConfigurationError, McpTransportError, ToolError, ToolLoadError
+from yiemagent.errors import (
+    ConfigurationError,
+    McpTransportError,
+    ToolError,
+    ToolLoadError,
+    shortened,
+)
 from yiemagent.isolation import ProcessLimits
 from yiemagent.mcp.calls import Call
 from yiemagent.mcp.client_protocol import ClientProtocol, complete_or_input
@@ -41,6 +47,7 @@ _BEGIN = (
 )
 _INHERITED = {"LANG", "TMPDIR", "TZ"}
 _HELD_THERE = ("memory_bytes", "cpu_s", "file_bytes", "open_files", "processes")
+_PATH_CHARACTERS = 4_096  # the longest that Linux has
 _INFO = {"name": "yiemagent", "version": "1"}
 
 
@@ -176,12 +183,12 @@ class Worker:
     def _refusal(self, answer: ErrorResponse) -> ToolError:
         told = answer.data
         if not isinstance(told, dict) or not isinstance(told.get("reason"), str):
-            return ToolError(answer.message)
-        path, line, reason = str(told.get("path")), told.get("line"), told["reason"]
+            return ToolError(shortened(answer.message))
+        # What it tells may be the file's own doing.
+        path, line = shortened(str(told.get("path")), _PATH_CHARACTERS), told.get("line")
+        line = line if isinstance(line, int) else None
         where = path if line is None else f"{path}:{line}"
-        return ToolLoadError(
-            f"{where}: {reason}", path, line if isinstance(line, int) else None, reason
-        )
+        return ToolLoadError(f"{where}: {told['reason']}", path, line, told["reason"])
 
     def _ending(self) -> str:
         """Say what happened to the process."""

@@ -21,7 +21,14 @@ from typing import Any
 
 import attrs
 
-from yiemagent.errors import ConfigurationError, InvalidArguments, ToolError, ToolLoadError
+from yiemagent.errors import (
+    ConfigurationError,
+    InvalidArguments,
+    ToolError,
+    ToolLoadError,
+    error_text,
+    shortened,
+)
 from yiemagent.hooks import AfterToolCallContext, Hooks
 from yiemagent.mcp.caller import Reach, current_caller
 from yiemagent.mcp.jsonrpc import INTERNAL_ERROR
@@ -112,7 +119,7 @@ class _Limits:
             name, what = _OF_ERRNO.get(error.errno or 0, ("", ""))
         if not name or self._given[name] is None:
             return error
-        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        text = shortened(error_text(error))
         return ToolError(f"{text} (the tool's process is limited to {self._given[name]:,} {what})")
 
 
@@ -143,7 +150,7 @@ class _FileServer(McpServer):
         self._tool: AgentTool | None = None
         self._failure: RpcFailure | None = None
         try:
-            self._tool, self._files = _loaded(work)
+            self._tool, self._files = _loaded(work, restore)
             restore()
             for tool in _served(self._tool, limits, restore):
                 store.register(tool)
@@ -171,12 +178,14 @@ class _FileServer(McpServer):
         self._facts = result_facts(done.result)
 
 
-def _loaded(work: Mapping[str, Any]) -> tuple[AgentTool, list[list[str]]]:
+def _loaded(
+    work: Mapping[str, Any], restore: Callable[[], object]
+) -> tuple[AgentTool, list[list[str]]]:
     sources = work["sources"]
     if sources is not None:
         sources = {Path(path): text.encode("latin-1") for path, text in sources.items()}
     path = Path(work["file"])
-    loaded = load_file(path, sources)
+    loaded = load_file(path, sources, restore)
     try:
         tool = as_tool(loaded.given)
     except ConfigurationError as error:

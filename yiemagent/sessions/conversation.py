@@ -25,6 +25,7 @@ from yiemagent.sessions.bodies import (
     ToolCallStartedBody,
 )
 from yiemagent.sessions.entries import Entry
+from yiemagent.transcript import in_call_order
 
 __all__ = ["OpenCall", "context_of", "cut_points", "history_of", "is_unfinished", "open_calls"]
 
@@ -107,10 +108,7 @@ class _Context:
     def _put_results(self) -> None:
         results, self._results = self._results, []
         if len(results) > 1:
-            answer = self._messages[-1] if self._messages else None
-            calls = answer.tool_calls if isinstance(answer, AssistantMessage) else ()
-            order = {call.id: index for index, call in enumerate(calls)}
-            results.sort(key=lambda result: order.get(result.tool_call_id, len(order)))
+            results = in_call_order(results, self._messages[-1] if self._messages else None)
         self._messages.extend(results)
 
 
