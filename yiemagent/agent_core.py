@@ -367,6 +367,7 @@ class AgentCore:
                 get_follow_up_messages=lambda: self._last_look(run),
                 begin_call=run.begin_call,
                 takes_up=entry.takes_up,
+                name=run.name,
             )
             context = AgentContext(state.system_prompt, state.context_messages, state.tools)
             config, loop = entry.settings(self._config), entry.loop or run_loop

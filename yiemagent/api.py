@@ -151,7 +151,8 @@ def resume_agent(agent: YiemAgent, *, retry_idempotent: bool = False) -> bool:
 def abort_agent(agent: YiemAgent, reason: str | None = None) -> bool:
     """Abort the run going on and return at once; its answer follows with stop reason "aborted".
 
-    What is whole by then counts. May be called from anywhere, tools, hooks and sinks included. Queued messages still get their runs.
+    An answer that is whole by then counts. May be called from anywhere, tools, hooks and sinks included. Queued
+    messages still get their runs.
 
     Returns:
         False where nothing was running, or it was aborted already.

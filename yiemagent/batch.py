@@ -84,6 +84,7 @@ def execute_tool_calls(
     *,
     pool: DaemonPool,
     begin: Callable[[ToolCall], None] | None = None,
+    name: str = "a run",
 ) -> Steps[ToolCallBatch]:
     """Run the calls of an answer and give their results; every call gets exactly one, whatever happens.
 
@@ -99,8 +100,9 @@ def execute_tool_calls(
         pool: runs the calls that run side by side.
         begin: called with each call right before it begins; what it raises keeps the call from running, and is raised
             here.
+        name: the run's, for the log.
     """
-    batch = _Batch(context, assistant_message, config, signal, emit, begin)
+    batch = _Batch(context, assistant_message, config, signal, emit, begin, name)
     batch.prepare()
     for group in batch.groups():
         if len(group) == 1:
@@ -149,6 +151,7 @@ class _Batch:
     signal: AbortSignal
     emit: Emit
     begin: Callable[[ToolCall], None] | None
+    name: str
     prepared: dict[int, PreparedToolCall] = attrs.field(factory=dict)
     outcomes: dict[int, FinalizedOutcome] = attrs.field(factory=dict)
     waiting_messages: dict[int, ToolResultMessage] = attrs.field(factory=dict)
@@ -272,7 +275,8 @@ class _Batch:
             if not over:
                 text = f"{tool.name} was not run: it waited {tool.timeout_s:g} s for {held_up.what}"
         elif tool.isolation == "thread":  # else it is ended with its process
-            logger.warning("tool %s is still running and was left behind: %s", tool.name, text)
+            left = "%s: tool %s is still running and was left behind: %s"
+            logger.warning(left, self.name, tool.name, text)
         self.settle_failed(index, call.prepared.tool_call, text)
 
     # -- settling --

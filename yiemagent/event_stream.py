@@ -224,7 +224,7 @@ class _Door:
         stream_fn = stream_fn_of(self.stream_fn)
 
         def work(run: Run) -> Steps[AssistantMessage]:
-            ports = LoopPorts(stream_fn=stream_fn, emit=run.emit, pool=pool)
+            ports = LoopPorts(stream_fn=stream_fn, emit=run.emit, pool=pool, name=name)
             return (yield from run_loop(prompts, self.context, self.config, run.signal, ports))
 
         def done() -> None:

@@ -76,6 +76,7 @@ class LoopPorts:
         begin_call: called with each tool call right before it begins; what it raises keeps the call from running and
             ends the run. None: nobody needs to know.
         takes_up: whether to begin with the calls of the history's last answer that have no result.
+        name: the run's, for the log.
     """
 
     stream_fn: StreamFn
@@ -88,6 +89,7 @@ class LoopPorts:
     get_follow_up_messages: GetMessages | None = None
     begin_call: Callable[[ToolCall], None] | None = None
     takes_up: bool = False
+    name: str = "a run"
 
 
 def run_loop(
@@ -363,6 +365,7 @@ class _Loop:
                 self.ports.emit,
                 pool=self.ports.pool,
                 begin=self.ports.begin_call,
+                name=self.ports.name,
             )
         )
 
