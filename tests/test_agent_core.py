@@ -553,6 +553,35 @@ def test_nobody_waits_at_interpreter_exit_for_what_never_comes():
     assert (done.stdout, done.returncode, done.stderr) == ("stopped\nstopped\n", 0, "")
 
 
+READ_AT_EXIT = """
+    import atexit
+    from yiemagent.testing import call
+
+    @atexit.register
+    def read():
+        print(next(reversed(list(stream))).__class__.__name__, len(stream.result()), flush=True)
+
+    there = threading.Event()
+
+    def stuck(*_):
+        there.set()
+        time.sleep(3600)
+
+    tools = [AgentTool("stuck", description="hangs", execute=stuck)]
+    context = AgentContext("", tools=tools)
+    model = ScriptedModel([call("stuck")])
+    stream = agent_loop([UserMessage("go")], context, AgentLoopConfig(), stream_fn=model)
+    there.wait()
+"""
+
+
+def test_nobody_reads_for_ever_at_interpreter_exit():
+    """A stream of events whose run is cut by the exit ends where it was."""
+    done = script(READ_AT_EXIT)
+
+    assert (done.stdout, done.returncode, done.stderr) == ("ToolExecStartEvent 2\n", 0, "")
+
+
 def test_the_interpreter_exits_without_stop():
     """With a tool that hangs and nobody stopping the agent, the process ends within 1 s, too."""
     assert quickest(exit_time, 1.0) <= 1.0

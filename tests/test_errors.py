@@ -9,6 +9,7 @@ import pytest
 
 from yiemagent import errors
 from yiemagent.errors import (
+    LONGEST_REASON,
     AgentStateError,
     AgentStopped,
     ChannelFull,
@@ -26,6 +27,7 @@ from yiemagent.errors import (
     ToolLoadError,
     YiemAgentError,
     error_text,
+    safe_repr,
     shortened,
 )
 
@@ -119,3 +121,15 @@ def test_any_exception_can_be_told():
     assert error_text(ValueError("x")) == "ValueError: x"
     assert error_text(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert error_text(Nasty()) == "Nasty"
+
+
+def test_anybodys_object_can_be_shown():
+    """Its own words where it has any, cut where they are long; its class where it has none."""
+
+    class Odd:
+        def __repr__(self):
+            raise ValueError
+
+    assert safe_repr("x") == "'x'"
+    assert safe_repr(Odd()) == "Odd"
+    assert len(safe_repr("x" * 10_000)) == LONGEST_REASON

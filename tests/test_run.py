@@ -1000,7 +1000,7 @@ def test_no_sink_is_called_at_exit():
         check=False,
     )
 
-    assert (done.stdout, done.stderr) == ("told 1 aborted True done False\n", "")
+    assert (done.stdout, done.stderr) == ("told 1 aborted True done True\n", "")
 
 
 FORK = """

@@ -38,6 +38,7 @@ __all__ = [
     "ToolNotFound",
     "YiemAgentError",
     "error_text",
+    "safe_repr",
     "shortened",
 ]
 
@@ -280,6 +281,14 @@ def shortened(text: str, max_chars: int = LONGEST_REASON) -> str:
         return text
     kept = max_chars - len(_LEFT_OUT.format(len(text)))
     return f"{text[:kept]}{_LEFT_OUT.format(len(text) - kept)}"
+
+
+def safe_repr(value: object) -> str:
+    """Give the `repr` of anybody's object; where that raises, the name of its class."""
+    try:
+        return shortened(repr(value))
+    except Exception:  # the object is anybody's, and so is its repr
+        return type(value).__name__
 
 
 def error_text(error: BaseException) -> str:

@@ -241,6 +241,7 @@ class _Door:
             signal=signal,
             grace_s=self.config.abort_grace_s,
             on_done=done,
+            on_exit=on_done,  # whoever still reads is to end
         )
 
 

@@ -338,6 +338,7 @@ class Run:
         self._unwatch()
         self.signal.abort("the interpreter exits")
         if going_on:  # else its thread goes on with what comes after it
+            self._done.set()  # as much as it ever will be: nobody should wait for it
             self._on_exit()
 
     def forsake(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import attrs
 
 from yiemagent.abort import AbortSignal
-from yiemagent.errors import ConfigurationError, InvalidArguments
+from yiemagent.errors import ConfigurationError, InvalidArguments, safe_repr
 from yiemagent.json_types import Form, TypeReader, with_default
 from yiemagent.tool import AgentTool, ToolExecute
 
@@ -117,7 +117,7 @@ def as_tool(given: Any) -> AgentTool:
     if callable(given) and not isinstance(given, type):
         made: AgentTool = tool(given)
         return made
-    raise ConfigurationError(f"get_tool() gave {given!r}; it must give an AgentTool")
+    raise ConfigurationError(f"get_tool() gave {safe_repr(given)}; it must give an AgentTool")
 
 
 def _said(description: str, name: str) -> str:

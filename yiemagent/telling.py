@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from yiemagent.abort import current_signal
-from yiemagent.errors import error_text
+from yiemagent.errors import error_text, safe_repr
 from yiemagent.events import (
     Event,
     EventSink,
@@ -255,7 +255,7 @@ class Telling:
         if index in self._progress.failed_sinks:
             return
         self._progress.failed_sinks.add(index)
-        sink = _shown(self._sinks[index])
+        sink = safe_repr(self._sinks[index])
         logger.warning("event sink %s raised", sink, exc_info=error)
         text = error_text(error)
         notice = SinkFailedEvent(
@@ -295,7 +295,7 @@ class Telling:
         """
         event, index = stuck
         if gone:
-            sink, self._sinks[index] = _shown(self._sinks[index]), None
+            sink, self._sinks[index] = safe_repr(self._sinks[index]), None
             logger.warning("event sink %s is still busy and gets no more of this run", sink)
         self._deliver(event, index + 1, owner)
 
@@ -343,10 +343,3 @@ class Telling:
         """Tell nothing more: this is a forked child, and the run its parent's."""
         self.gate = threading.Lock()  # a thread that stayed behind may hold the other
         self._owner = _EXIT
-
-
-def _shown(sink: object) -> str:
-    try:
-        return repr(sink)
-    except Exception:  # a sink is anybody's object, and so is its repr
-        return type(sink).__name__
