@@ -132,4 +132,4 @@ def test_anybodys_object_can_be_shown():
 
     assert safe_repr("x") == "'x'"
     assert safe_repr(Odd()) == "Odd"
-    assert len(safe_repr("x" * 10_000)) == LONGEST_REASON
+    assert len(safe_repr("x" * 10_000)) <= LONGEST_REASON
