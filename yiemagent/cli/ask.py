@@ -64,7 +64,8 @@ A key is taken from the provider's variable, such as OPENAI_API_KEY, and sent on
 and to the one that its variable for the base URL names; with --base-url, give --api-key-env.
 
 exit codes:
-  0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted
+  0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted,
+  141 the reader of the output went away
 """
 
 

@@ -16,6 +16,7 @@ from yiemagent import __version__
 from yiemagent.cli.ask import MoreTools, add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
+from yiemagent.cli.mixed_parser import CommandParser
 from yiemagent.cli.sessions import SessionParts, add_sessions, note_not_run, sessions_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
@@ -223,7 +224,7 @@ examples:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="yiemagent",
         description="Agents that use tools, from the command line.",
         epilog=_EXAMPLES,
