@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -95,11 +96,13 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
     stdin = sys.stdin or io.StringIO()
-    if options.session is None:
+    file: Path | None = options.session
+    if file is None or not file.exists():
         options.model = options.model or "local"
-        model = _model(options)
-        return ask_command(options, terminal, stdin, model, more_tools=_mcp_tools(options))
-    with Session.open(options.session, create=True) as session:
+        model, tools = _model(options), _mcp_tools(options)
+        begin = None if file is None else functools.partial(Session.open, file, create=True)
+        return ask_command(options, terminal, stdin, model, begin=begin, more_tools=tools)
+    with Session.open(file) as session:
         options.model = options.model or session.model or "local"
         model, tools = _model(options), _mcp_tools(options)
         note_not_run(terminal, waiting_for_approval(session))
