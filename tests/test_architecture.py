@@ -31,6 +31,7 @@ FLOORS = {
     "record": 0,
     "daemon": 0,
     "errors": 0,
+    "quoting": 0,
     "excerpt": 1,
     "machine": 1,
     "remote_names": 1,

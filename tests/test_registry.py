@@ -363,7 +363,9 @@ def test_a_strict_load_raises_at_the_first_bad_file(write, folder):
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
     """A caller's mistake raises at once."""
-    with pytest.raises(ConfigurationError, match="no folder"):
+    with pytest.raises(
+        ConfigurationError, match=r"no folder '.*gone'.*; give .*builtin_tools_dir\(\)"
+    ):
         load_tools(ToolStore(), tmp_path / "gone")
     with pytest.raises(ConfigurationError, match="on_error"):
         load_tools(ToolStore(), tmp_path, on_error="ignore")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 import math
 import pathlib
@@ -18,6 +19,7 @@ from tests.support.loops import WAIT_S, Hold, parallel, quickest, raising, tool
 from yiemagent.abort import AbortSignal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
+from yiemagent.errors import SessionError, error_text
 from yiemagent.events import (
     AgentEndEvent,
     AgentStartEvent,
@@ -1145,6 +1147,38 @@ def test_a_run_whose_events_can_not_be_recorded_ends_at_once(with_sink, kind, ca
     assert run.new_messages == (PROMPT,)
     if with_sink:
         check_event_order(told.events)
+
+
+@pytest.mark.parametrize(
+    ("error", "traces"), [(SessionError("s.jsonl is closed"), 0), (TypeError("a slip"), 1)]
+)
+@pytest.mark.parametrize("where", ["event", "call"])
+def test_what_keeps_a_run_from_being_recorded_is_logged_once(where, error, traces, caplog):
+    """An error that a session means to give is one line, however often it comes; another has its traceback."""
+
+    def fail(_given):
+        raise error
+
+    named = {"record" if where == "event" else "record_call": fail}
+    run = make([calls(call("work")), "done"], tool("work", lambda *_: "x"), **named)
+
+    assert end(run).error_message == error_text(error)
+    [record] = caplog.records
+    assert record.getMessage() == f"yiem-test-run could not be recorded: {error_text(error)}"
+    assert caplog.text.count("Traceback") == traces
+
+
+def test_each_reason_why_a_run_is_not_recorded_is_logged(caplog):
+    """Another error than the one before is another line."""
+    reasons = itertools.chain(["one"], itertools.repeat("two"))
+
+    def record(_event):
+        raise SessionError(next(reasons))
+
+    end(make(record=record))
+
+    said = [entry.getMessage().rpartition(": ")[2] for entry in caplog.records]
+    assert said == ["one", "two"]
 
 
 def test_an_abort_whose_end_can_not_be_recorded_says_so(caplog):

@@ -1,4 +1,4 @@
-"""Where the built-in tool files are."""
+"""Where tool files are: the built-in ones, and the folder that is to be loaded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from yiemagent.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from os import PathLike
     from pathlib import Path
 
-__all__ = ["builtin_tools_dir"]
+__all__ = ["builtin_tools_dir", "folder_to_load"]
 
 
 def builtin_tools_dir(group: str | None = None) -> Path:
@@ -33,6 +34,23 @@ def builtin_tools_dir(group: str | None = None) -> Path:
             f"there is no group {group!r} of built-in tools; there are: {', '.join(groups)}"
         )
     return folder / group
+
+
+def folder_to_load(directory: str | PathLike[str]) -> Path:
+    """Give a folder of tool files, resolved.
+
+    Raises:
+        ConfigurationError: it is none; the text says which folder there always is.
+    """
+    from pathlib import Path
+
+    folder = Path(directory).resolve()
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"there is no folder {str(folder)!r} to load tools from; give one that holds tool files, or "
+            "builtin_tools_dir() for the tools that come with the library"
+        )
+    return folder
 
 
 def _builtin_folder(package: Path) -> Path:

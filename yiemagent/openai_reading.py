@@ -31,9 +31,12 @@ from yiemagent.messages import (
     UserMessage,
     content_blocks,
 )
+from yiemagent.quoting import Quoting
 from yiemagent.streaming import new_call_id, tool_arguments
 
 __all__ = ["assistant_message", "stop_reason", "tool_calls", "usage", "user_message"]
+
+_GAVE = "the model call gave "
 
 
 # --- messages of users
@@ -135,18 +138,16 @@ def assistant_message(answer: Any) -> AssistantMessage:
     if isinstance(answer, str):
         return AssistantMessage(answer)
     if not isinstance(answer, Mapping):
-        raise BadResponseError(
-            f"the model call gave {_short(answer)}; give an AssistantMessage, an OpenAI response "
-            f"or message dict, or text"
-        )
+        after = "; give an AssistantMessage, an OpenAI response or message dict, or text"
+        raise BadResponseError(Quoting(_GAVE, _short(answer), after))
     if "choices" in answer:
         return _from_response(answer)
     if "message" in answer:
         return _from_message(answer["message"], answer, answer.get("finish_reason"))
     if answer.get("error") and not answer.get("content"):
-        raise BadResponseError(f"the model call gave an error: {_error_text(answer['error'])}")
+        raise BadResponseError(Quoting(f"{_GAVE}an error: ", _error_text(answer["error"])))
     if not {"role", "content", "tool_calls"} & answer.keys():
-        raise BadResponseError(f"the model call gave {_short(answer)}, which holds no message")
+        raise BadResponseError(Quoting(_GAVE, _short(answer), ", which holds no message"))
     return _from_message(answer, answer, answer.get("finish_reason"))
 
 
@@ -160,13 +161,11 @@ def _from_response(response: Mapping[str, Any]) -> AssistantMessage:
     choices = response["choices"]
     if not isinstance(choices, (list, tuple)) or not choices:
         if response.get("error"):
-            raise BadResponseError(
-                f"the model call gave an error: {_error_text(response['error'])}"
-            )
+            raise BadResponseError(Quoting(f"{_GAVE}an error: ", _error_text(response["error"])))
         raise BadResponseError("the model's response holds no choice")
     choice = choices[0]
     if not isinstance(choice, Mapping) or choice.get("message") is None:
-        raise BadResponseError(f"the model's response holds no message: {_short(choice)}")
+        raise BadResponseError(Quoting("the model's response holds no message: ", _short(choice)))
     return _from_message(choice["message"], response, choice.get("finish_reason"))
 
 
@@ -176,10 +175,10 @@ def _from_message(message: Any, about: Mapping[str, Any], finish: Any) -> Assist
     if isinstance(message, str):
         message = {"content": message}
     if not isinstance(message, Mapping):
-        raise BadResponseError(f"the model call gave {_short(message)} as its message")
+        raise BadResponseError(Quoting(_GAVE, _short(message), " as its message"))
     role = message.get("role") or "assistant"
     if role != "assistant":
-        raise BadResponseError(f"the model call gave a message of the role {role!r}")
+        raise BadResponseError(Quoting(f"{_GAVE}a message of the role ", repr(role)))
     blocks = _answer_blocks(message)
     raw = finish if isinstance(finish, str) and finish else None
     reason = stop_reason(raw, has_calls=any(isinstance(block, ToolCall) for block in blocks))

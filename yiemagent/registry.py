@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from yiemagent.builtin_folder import builtin_tools_dir
+from yiemagent.builtin_folder import builtin_tools_dir, folder_to_load
 from yiemagent.errors import ConfigurationError, DuplicateTool, ToolLoadError, ToolNotFound
 from yiemagent.isolation import MAX_PROCESSES, Isolation, IsolationMode, ProcessLimits, origin_of
 from yiemagent.registrations import collect_registrations, note_registration
@@ -382,9 +382,7 @@ def load_tools(
         )
     if on_error not in {"skip", "raise"}:
         raise ConfigurationError(f"on_error must be 'skip' or 'raise', not {on_error!r}")
-    folder = _folder(directory)
-    if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {str(directory)!r} to load tools from")
+    folder = folder_to_load(directory)
     store._isolation.set_folder(folder, isolation, limits)
     tools = _load_all(store, folder, on_error)
     if "list_tools" not in store:

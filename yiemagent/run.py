@@ -199,7 +199,7 @@ class Run:
         except (LeftBehind, RunAbandoned):
             return False
         except BaseException as error:  # hooks and models may raise anything: the run failed
-            if self._telling.is_owned_by(None):
+            if self._telling.is_owned_by(None) and not self._telling.has_logged(error):
                 logger.exception("%s failed", self.name)
             answer = self._failed_answer(error)
         return self._settle(answer)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from yiemagent.abort import current_signal
-from yiemagent.errors import error_text, safe_repr
+from yiemagent.errors import YiemAgentError, error_text, safe_repr
 from yiemagent.events import (
     Event,
     EventSink,
@@ -82,6 +82,7 @@ class Telling:
         self._unrecorded: Exception | None = (
             None  # what `record` raised last; whoever emits looks at it
         )
+        self._logged = ""  # what was logged of that last
         self._on_message = on_message
         self._is_at_work = is_at_work
         # Serialises emission, so that sinks need no locks of their own. Held while sinks run, by the one emitter
@@ -143,7 +144,27 @@ class Telling:
         with self._recording:
             if self._owner is not None:
                 raise RunAbandoned
-            self._record_call(call)
+            try:
+                self._record_call(call)
+            except (
+                Exception
+            ) as error:  # a session's own code; whatever it is, the call must not begin
+                self._log_unrecorded(error)
+                raise
+
+    def _log_unrecorded(self, error: Exception) -> None:
+        """Log why nothing is recorded, once: what closes the run often fails for the same reason."""
+        text = error_text(error)
+        if text == self._logged:
+            return
+        self._logged = text
+        # Of an error that the session means to give, the words say all.
+        trace = None if isinstance(error, YiemAgentError) else error
+        logger.error("%s could not be recorded: %s", self._name, text, exc_info=trace)
+
+    def has_logged(self, error: BaseException) -> bool:
+        """Whether an error that ended the run was logged as what kept it from being recorded."""
+        return self._logged == error_text(error)
 
     def _stop_unrecorded(self) -> None:
         """End the run whose events can't be recorded: nothing may be asked or run that leaves no trace."""
@@ -185,7 +206,7 @@ class Telling:
             try:
                 self._record(event)
             except Exception as error:  # it is told all the same, and then the run ends
-                logger.warning("%s could not be recorded: %s", self._name, error_text(error))
+                self._log_unrecorded(error)
                 self._unrecorded = error
             return self._take_in(event, owner)
 

@@ -42,7 +42,11 @@ def test_the_help_of_ask_names_every_option(capsys):
 
     assert {"--model", "--tools", "--system", "--no-stream", "--json", "--max-turns"} <= named
     assert {"--base-url", "--api-key-env"} <= named
-    assert "130 interrupted" in " ".join(out.split())
+    codes = " ".join(out.partition("exit codes:")[2].split())
+    assert codes == (
+        "0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted, "
+        "141 the reader of the output went away"
+    )
 
 
 def test_the_version_is_shown(capsys):
@@ -56,6 +60,35 @@ def test_a_wrong_command_line_ends_with_2(words, capsys):
     """A command line that is wrong shows how it is used, on stderr."""
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("usage: yiemagent")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ask"],
+        ["tools", "list"],
+        ["tools", "check"],
+        ["tools", "call"],
+        ["mcp", "serve"],
+        ["local", "pull"],
+        ["sessions", "show"],
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_option_shows_the_usage_of_its_command(command, capsys):
+    """An option that a command does not know shows the usage of that command, not that of `yiemagent`."""
+    assert main([*command, "word", "--foo"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: yiemagent {' '.join(command)} [-h]")
+    assert err.endswith(f"yiemagent {' '.join(command)}: error: unrecognized arguments: --foo\n")
+
+
+def test_an_unknown_option_before_the_command(capsys):
+    """An option that stands before the command is the whole program's, and so is the usage."""
+    assert main(["--foo", "ask", "hi"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("usage: yiemagent [-h] [--version] COMMAND ...\n")
+    assert err.endswith("yiemagent: error: unrecognized arguments: --foo\n")
 
 
 def test_a_model_that_nobody_knows_ends_with_2(capsys):

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.http_server import ScriptedServer
+from tests.support.stand_in import GREETING, stand_in
 from yiemagent import AgentTool, YiemAgent, ask
 from yiemagent.cli.conversation import as_markdown, summary_line
 from yiemagent.cli.main import main
@@ -182,6 +184,13 @@ def test_a_conversation_is_shown_as_markdown(kept, capsys):
     assert shown(capsys, "show", kept, "--at", 1) == "## User\n\nWhere to?\n"
 
 
+def test_an_empty_session_is_shown_as_empty(tmp_path, capsys):
+    """A session in which nobody said anything yet is a line that says so."""
+    Session.create(tmp_path / "new.jsonl").close()
+
+    assert shown(capsys, "show", tmp_path / "new.jsonl") == "no messages\n"
+
+
 def test_entries_are_shown_in_rows(kept, capsys):
     """Each entry is a line: id, parent, kind, label, what it says; the leaf has a mark."""
     rows = shown(capsys, "show", kept, "--entries").splitlines()
@@ -284,15 +293,59 @@ def test_a_question_may_stand_behind_options(kept):
     assert resumed(model, "--model", "x:y", kept, "--system", "Be brief.", "And?")[1] == "Home.\n"
 
 
-def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys, monkeypatch):
+def test_asking_with_a_session_goes_on_with_it(tmp_path, capsys):
     """`ask --session` begins a session, and goes on with it the next time; the model is the session's then."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    path = str(tmp_path / "trip.jsonl")
-    for words in (["--model", "openai:x"], []):
-        assert main(["ask", "--session", path, *words, "Hello"]) == 2
-        assert "OPENAI_API_KEY" in capsys.readouterr().err
-        with Session.open(path) as session:
-            session.note_model("openai:x")
+    path = tmp_path / "trip.jsonl"
+    with ScriptedServer(stand_in) as server:
+        words = ["--session", str(path), "--base-url", f"{server.url}/v1", "--no-stream"]
+        assert main(["ask", *words, "--model", "openai:x", "Hi"]) == 0
+        assert main(["ask", *words, "And?"]) == 0
+
+    assert capsys.readouterr().out == f"{GREETING}\n{GREETING}\n"
+    with Session.open(path) as session:
+        assert session.model == "openai:x"
+        assert len(session.messages) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--tools", "nodir"], "no such folder: nodir"),
+        (["--schema", "no.json"], "no JSON Schema could be read from no.json"),
+        (["--schema", "list.json"], "list.json holds no JSON Schema"),
+        (["--root", "nowhere"], "--root is for"),
+        (["--yes", "--ask", "work"], "give one of them"),
+        (["--api-key-env", "NOT_SET"], "NOT_SET holds no key"),
+        (["--mcp", "nobody"], "nobody"),
+        (["--model", "openai:"], "such as 'openai:gpt-5.1'"),
+        (["--model", "local:none.gguf"], "error: "),
+        (["--model", "nobody:x"], "no provider 'nobody' is known"),
+        (["--foo"], "unrecognized arguments: --foo"),
+        ([""], "unrecognized arguments: "),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
+)
+def test_a_wrong_command_line_begins_no_session(words, wrong, tmp_path, capsys, monkeypatch):
+    """Nothing is created before everything else of the command line was found good."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.json").write_text("[]")
+    monkeypatch.setenv("OPENAI_API_KEY", "a key that is not sent")
+
+    code = main(["ask", "--session", "new.jsonl", "--model", "openai:x", "hi", *words])
+
+    assert code in {1, 2}
+    assert wrong in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["list.json"]
+
+
+def test_an_empty_question_begins_no_session(tmp_path, capsys, monkeypatch):
+    """Nor is one begun for a question that is none."""
+    monkeypatch.setenv("OPENAI_API_KEY", "a key that is not sent")
+    path = tmp_path / "new.jsonl"
+
+    assert main(["ask", "--session", str(path), "--model", "openai:x", " "]) == 2
+    assert "the question is empty" in capsys.readouterr().err
+    assert not path.exists()
 
 
 # -- in words ---------------------------------------------------------------------------------------------------------

@@ -66,6 +66,31 @@ def test_the_tools_of_a_folder_are_listed(folder, capsys):
     assert "broken.py:1: " in shown.err
 
 
+def test_the_folder_is_named_by_tools_too(folder, tmp_path, capsys):
+    """`list` and `check` take `--tools DIR` as the other commands do, beside folders without it, each once."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "two.py").write_text(GOOD.format(name="two", label="B"))
+    where = folder("one")
+    for words in (
+        ["--tools", where, "-t", str(other)],
+        [where, "--tools", str(other)],
+        ["--tools", str(other), where, "--tools", where],
+    ):
+        assert main(["tools", "list", *words]) == 0
+        shown = capsys.readouterr().out
+        assert sorted(line.split()[0] for line in shown.splitlines()) == [
+            "list_tools",
+            "one",
+            "two",
+        ]
+        assert main(["tools", "check", *words]) == 0
+        assert capsys.readouterr().err == "2 tools load, 0 with errors\n"
+    for action in ("list", "check"):
+        assert main(["tools", action, "--tools", "nowhere"]) == 2
+        assert capsys.readouterr().err.endswith("no such folder: nowhere\n")
+
+
 def test_a_folder_without_tools_lists_the_one_that_lists(tmp_path, capsys):
     """An empty folder gives `list_tools` alone."""
     assert main(["tools", "list", str(tmp_path)]) == 0

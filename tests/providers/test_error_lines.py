@@ -35,6 +35,17 @@ def failure_of(base_url, stream=True, **options):
     return last.error
 
 
+def told(answer, **options):
+    """The error of a server's answer to a provider whose key may be any word."""
+    with ScriptedServer(answer) as server:
+        options = {"retry": NEVER, "stream": False, **options}
+        provider = OpenAIChat("gpt-9", base_url=f"{server.url}/v1", **options)
+        *_, last = provider(LlmContext("", [UserMessage("hi")]), StreamOptions(), AbortSignal())
+        provider.close()
+        assert isinstance(last, ErrorEvent)
+        return last.error
+
+
 def asked(answer, **options):
     with ScriptedServer(answer) as server:
         return failure_of(f"{server.url}/v1", **options)
@@ -105,6 +116,68 @@ def test_key_that_is_cut_amid_a_line(answer):
     assert KEY[:10] not in str(asked(answer))
 
 
+PAGE_ADVICE = "where an API should answer; check base_url, and whether a proxy or a log-in page stands before it"
+WORDS = "No page of this answer is here; check base_url."
+
+
+@pytest.mark.parametrize("key", ["x", "e", "none", "page", "answer", "sk-1234"])
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        (json_answer(error(WORDS), status=401), f"answered 401: {WORDS}; check the key (api_key)"),
+        (json_answer(error(WORDS), status=400), f"the model's server answered 400: {WORDS}"),
+        (
+            Answer(PAGE.encode(), headers=HTML),
+            f"sent a web page, 'Welcome Log in', {PAGE_ADVICE}",
+        ),
+        (Answer(b"none"), "sent neither JSON nor a stream of events: 'none'"),
+    ],
+    ids=["refused", "bad request", "page", "nonsense"],
+)
+def test_short_key(key, answer, said):
+    """A key of less than 8 characters, as servers on one's own machine are given, takes nothing out of a text."""
+    assert said in str(told(answer, api_key=key))
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        (json_answer(error("{key}?"), status=400), "the model's server answered 400: …?"),
+        (Answer(b"{key}"), "sent neither JSON nor a stream of events: '…'"),
+        (
+            Answer(b"<p>{key}</p>", headers=HTML),
+            f"sent a web page, '…', {PAGE_ADVICE}",
+        ),
+        (
+            Answer(b"<p>{key}</p>", status=502),
+            "the model's server answered 502: …; that is a page of a proxy or gateway on the way, which may be down",
+        ),
+        (
+            Answer(b"", status=307, headers=[("Location", "/{key}")]),
+            "/…', which is not followed; check base_url, ",
+        ),
+        (sse_answer(b'data: {"{key}\n\n'), "the model's server sent a damaged chunk: '{\"…'"),
+        (sse_answer(sse({"error": {"message": "{key}!"}})), "the model's server: …!"),
+        (json_answer(["{key}"]), "the model's server gave no answer but \"['…']\""),
+        (json_answer({"a": "{key}"}), "the model call gave {'a': '…'}, which holds no message"),
+        (json_answer({"choices": ["{key}"]}), "the model's response holds no message: '…'"),
+        (json_answer({"message": ["{key}"]}), "the model call gave ['…'] as its message"),
+        (json_answer({"role": "{key}"}), "the model call gave a message of the role '…'"),
+        (Answer(b"HTTP/1.1 {key}\r\n\r\n", status=None), "/1.1 …"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+@pytest.mark.parametrize("key", [KEY, "answered", "response", "base_url"])
+def test_key_of_words(key, answer, said):
+    """A key that the server repeats is out of its words alone: ours stay whole, whatever words the key is made of."""
+    body = b"".join(answer.body).replace(b"{key}", key.encode())
+    headers = [(name, value.replace("{key}", key)) for name, value in answer.headers]
+    text = str(told(Answer(body, status=answer.status, headers=headers), api_key=key))
+
+    assert said in text
+    assert KEY not in text
+
+
 @pytest.mark.parametrize(
     "status, said",
     [(404, "The model `gpt-9` does not exist"), (400, "gpt-9 is not a valid model ID")],
@@ -135,6 +208,46 @@ def test_wrong_base_url(answer):
 
         assert f"check base_url, '{server.url}/api'" in str(failure)
         assert "hidden" not in str(failure)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    "location, shown",
+    [
+        ("https://other.test/v1/chat/completions", "https://other.test/v1/chat/completions"),
+        ("https://me:pass@other.test:8443/v1?key=hidden#there", "https://other.test:8443/v1"),
+        ("/login?next=hidden", "{url}/login"),
+        ("http://[::1", "a malformed URL"),
+        ("/" + "a" * 300, "{cut}…"),
+    ],
+    ids=["other server", "secrets", "relative", "malformed", "long"],
+)
+def test_redirect(status, location, shown):
+    """A redirect: where it leads, without what may be secret, that it is not followed, and where was asked."""
+    with ScriptedServer(
+        Answer(b"moved", status=status, headers=[("Location", location)])
+    ) as server:
+        failure = failure_of(f"{server.url}/v1")
+
+        cut = f"{server.url}/{'a' * 300}"[:200]
+        assert isinstance(failure, BadResponseError) and failure.status == status
+        assert len(server.requests) == 1
+        assert str(failure) == (
+            f"the model's server answered {status}: a redirect to '{shown.format(url=server.url, cut=cut)}', which is "
+            f"not followed; check base_url, '{server.url}/v1'"
+        )
+
+
+def test_redirect_to_nowhere():
+    """A redirect that names no address: so, or what the server says of it."""
+    for body, said in (
+        (b" ", "a redirect that names no address, which is not followed"),
+        (b"use https", "use https"),
+    ):
+        with ScriptedServer(Answer(body, status=301)) as server:
+            assert str(failure_of(f"{server.url}/v1")) == (
+                f"the model's server answered 301: {said}; check base_url, '{server.url}/v1'"
+            )
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -79,7 +79,7 @@ def without_keys(monkeypatch):
 def serving(*answers, model="gpt-5.1", **options):
     """A server with the answers, and a provider that asks it."""
     with ScriptedServer(*answers) as server:
-        given = {"base_url": f"{server.url}/v1", "retry": QUICK, "api_key": "key-1", **options}
+        given = {"base_url": f"{server.url}/v1", "retry": QUICK, "api_key": "sk-key-1", **options}
         provider = OpenAIResponses(model, **given)
         yield server, provider
         provider.close()
@@ -106,7 +106,7 @@ def test_a_streamed_answer():
     message = events[-1].message
 
     assert (request.method, request.target) == ("POST", "/v1/responses")
-    assert request.headers["authorization"] == "Bearer key-1"
+    assert request.headers["authorization"] == "Bearer sk-key-1"
     assert request.json["instructions"] == "Be brief."
     assert request.json["stream"] is True
     assert request.json["store"] is False
@@ -293,7 +293,11 @@ def error_answer(status, code, message):
 @pytest.mark.parametrize(
     "answer, kind, words",
     [
-        (error_answer(401, "invalid_api_key", "Bad key key-1."), AuthenticationError, "Bad key …"),
+        (
+            error_answer(401, "invalid_api_key", "Bad key sk-key-1."),
+            AuthenticationError,
+            "Bad key …",
+        ),
         (error_answer(404, "model_not_found", "No such model."), LlmError, "No such model."),
         (json_answer({"choices": []}), BadResponseError, "no response object"),
         (json_answer(response(status="queued")), BadResponseError, "queued"),
@@ -308,7 +312,7 @@ def test_failures(answer, kind, words):
 
     assert isinstance(failure.error, kind)
     assert words in failure.message.error_message
-    assert "key-1" not in failure.message.error_message
+    assert "sk-key-1" not in failure.message.error_message
 
 
 def bare(*events):

@@ -29,7 +29,6 @@ def test_model_string():
         ("openai", "openai:gpt"),
         ("ollama:", "ollama:qwen3"),
         ("nobody:x", "local, .*openai"),
-        ("", "local, .*openai"),
         ("gpt-5.1", "did you mean 'openai:gpt-5.1'"),
     ],
 )
@@ -37,6 +36,32 @@ def test_bad_model_string(model, text):
     """An unknown provider is refused with the known ones, a missing model with an example."""
     with pytest.raises(ConfigurationError, match=text):
         resolve(model)
+
+
+@pytest.mark.parametrize(
+    "model, shown",
+    [("", "''"), (" ", "''"), (":", "''"), (": ", "''"), (":gpt-5.1", "':gpt-5.1'")],
+)
+def test_model_string_without_provider(model, shown):
+    """An empty string, or one without a provider, is told how a model is named; it suggests nothing that fails."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(model)
+    assert str(caught.value) == (
+        f"the model string {shown} names no provider; write 'provider:model', such as 'openai:gpt-5.1', or 'local' "
+        "for the small model on this machine"
+    )
+
+
+@pytest.mark.parametrize(
+    "model", ["openai:", "openai: ", "anthropic", "gemini:", "openai-responses:"]
+)
+def test_model_string_without_model(model):
+    """A model string that names a provider alone is told how to go on, with a model of that provider."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(model)
+    text = str(caught.value)
+    assert text.startswith(f"name the model after the provider, such as '{model.split(':')[0]}:")
+    assert resolve(text.split("'")[1]).model
 
 
 def test_options_of_a_model_string():

@@ -859,6 +859,34 @@ def test_a_full_disk_is_an_error_answer_and_loses_nothing(room, full, caplog):
         assert answer.text == "done"
 
 
+@pytest.mark.parametrize("when", ["before the run", "amid the run", "before a call"])
+def test_a_session_that_is_closed_under_its_agent_is_logged_once(when, tmp_path, caplog):
+    """The answer says so, and the log in one line; the agent can be stopped as ever."""
+    session = Session.create(tmp_path / "talk.jsonl")
+
+    def close(here, result=None):
+        if when == here:
+            session.close()
+        return result
+
+    agent = YiemAgent(
+        ScriptedModel([lambda *_: close("amid the run", calls(call("work", {})))]),
+        session=session,
+        name="a",
+        tools=[tool("work", lambda *_: "x")],
+        before_tool_call=lambda *_: close("before a call"),
+    )
+    close("before the run")
+    answer = ask(agent, "hi")
+    stop_agent(agent)
+
+    why = f"SessionError: {tmp_path / 'talk.jsonl'} is closed; open it again"
+    assert (answer.stop_reason, answer.error_message) == ("error", why)
+    [record] = caplog.records
+    assert record.getMessage() == f"yiem-a-run-1 could not be recorded: {why}"
+    assert (record.levelname, record.exc_info) == ("ERROR", None)
+
+
 def test_what_closes_an_aborted_run_and_is_not_written_is_told(full):
     """The answer of an aborted run says that the session could not be written, and the next run writes it."""
 

@@ -32,7 +32,7 @@ from yiemagent.cli.tools import load_folders
 from yiemagent.codec import to_json
 from yiemagent.config import REASONING_LEVELS
 from yiemagent.events import AgentEndEvent, Event
-from yiemagent.llm import StreamFn
+from yiemagent.llm import StreamFn, stream_fn_of
 from yiemagent.messages import AssistantMessage, LlmUsage, ToolCall
 from yiemagent.registry import ToolStore
 
@@ -41,6 +41,7 @@ __all__ = ["MoreTools", "add_ask", "add_run_options", "ask_command", "converse",
 ABORT_GRACE_S = 0.5
 
 MoreTools: TypeAlias = "Callable[[ToolStore], AbstractContextManager[object]]"
+BeginSession: TypeAlias = "Callable[[], AbstractContextManager[Any]]"
 
 # Options that are fields of the agent's config under the same name.
 _CONFIG = (
@@ -64,7 +65,8 @@ A key is taken from the provider's variable, such as OPENAI_API_KEY, and sent on
 and to the one that its variable for the base URL names; with --base-url, give --api-key-env.
 
 exit codes:
-  0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted
+  0 an answer, 1 the run failed, 2 the command line is wrong, 130 interrupted,
+  141 the reader of the output went away
 """
 
 
@@ -200,6 +202,7 @@ def ask_command(
     model: StreamFn | str,
     *,
     session: Any = None,
+    begin: BeginSession | None = None,
     more_tools: MoreTools = nullcontext,
 ) -> int:
     """Ask, show the run, and give the exit code.
@@ -210,6 +213,7 @@ def ask_command(
         stdin: where a question may come from.
         model: whom to ask.
         session: keeps the conversation, or None.
+        begin: begins the session that keeps it, for a `with` block; called once all else was found good.
         more_tools: registers tools for a `with` block, those of MCP servers.
 
     Raises:
@@ -221,7 +225,14 @@ def ask_command(
     """
     question = _question(options.question, stdin)
     return converse(
-        options, terminal, model, question, stdin=stdin, session=session, more_tools=more_tools
+        options,
+        terminal,
+        model,
+        question,
+        stdin=stdin,
+        session=session,
+        begin=begin,
+        more_tools=more_tools,
     )
 
 
@@ -233,6 +244,7 @@ def converse(
     *,
     stdin: TextIO | None = None,
     session: Any = None,
+    begin: BeginSession | None = None,
     more_tools: MoreTools = nullcontext,
 ) -> int:
     """Go on with what a session left, ask the question, show the runs, and give the exit code.
@@ -254,18 +266,21 @@ def converse(
         )
     for error in errors:
         terminal.note(f"warning: {error}", "yellow")
-    with contextlib.closing(store), more_tools(store):
+    with contextlib.closing(store), more_tools(store), contextlib.ExitStack() as stack:
         for name in unknown_names(options, store.snapshot()):
             terminal.note(f"warning: there is no tool {name!r} now to allow or ask about", "yellow")
+        stream_fn, settings = stream_fn_of(model), _settings(options)
+        if begin is not None:  # last of all that may fail, so that no empty session is left behind
+            session = stack.enter_context(begin())
         agent = YiemAgent(
-            model,
+            stream_fn,
             tool_store=store,
             event_sink=events.put,
             name="ask",
             abort_grace_s=ABORT_GRACE_S,
             session=session,
             before_tool_call=consent,
-            **_settings(options),
+            **settings,
         )
         return _converse(options, terminal, agent, question, session=session, events=events)
 

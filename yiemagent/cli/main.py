@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -16,6 +17,7 @@ from yiemagent import __version__
 from yiemagent.cli.ask import MoreTools, add_ask, ask_command
 from yiemagent.cli.local import LocalParts, add_local, local_command
 from yiemagent.cli.mcp import McpParts, Serving, add_mcp, mcp_command
+from yiemagent.cli.mixed_parser import CommandParser
 from yiemagent.cli.sessions import SessionParts, add_sessions, note_not_run, sessions_command
 from yiemagent.cli.terminal import OutputClosed, OutputFailed, Terminal, UsageProblem
 from yiemagent.cli.tools import add_tools, tools_command
@@ -94,11 +96,13 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _ask(options: argparse.Namespace, terminal: Terminal) -> int:
     stdin = sys.stdin or io.StringIO()
-    if options.session is None:
+    file: Path | None = options.session
+    if file is None or not file.exists():
         options.model = options.model or "local"
-        model = _model(options)
-        return ask_command(options, terminal, stdin, model, more_tools=_mcp_tools(options))
-    with Session.open(options.session, create=True) as session:
+        model, tools = _model(options), _mcp_tools(options)
+        begin = None if file is None else functools.partial(Session.open, file, create=True)
+        return ask_command(options, terminal, stdin, model, begin=begin, more_tools=tools)
+    with Session.open(file) as session:
         options.model = options.model or session.model or "local"
         model, tools = _model(options), _mcp_tools(options)
         note_not_run(terminal, waiting_for_approval(session))
@@ -223,7 +227,7 @@ examples:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="yiemagent",
         description="Agents that use tools, from the command line.",
         epilog=_EXAMPLES,

@@ -35,7 +35,8 @@ arguments:
   yiemagent mcp call SERVER add '{"a": 2, "b": 3}'
 
 exit codes:
-  0 a result, 1 the call failed, 2 the command line is wrong, 130 interrupted
+  0 a result, 1 the call failed, 2 the command line is wrong, 130 interrupted,
+  141 the reader of the output went away
 """
 
 

@@ -127,7 +127,8 @@ def sessions_command(options: argparse.Namespace, terminal: Terminal, parts: Ses
             case "show" if options.entries:
                 terminal.rows(_rows(session.entries(), session.labels, session.leaf_id))
             case "show":
-                terminal.say(as_markdown(_messages(parts, session, options.at)))
+                said = as_markdown(_messages(parts, session, options.at))
+                terminal.say(said or "no messages\n")
             case "export" if options.format == "json":
                 terminal.say(_as_json(session, _messages(parts, session, options.at)))
             case "export":

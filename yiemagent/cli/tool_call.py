@@ -37,7 +37,8 @@ def add_call(actions: Any) -> None:
         "call",
         help=does,
         description=f"{does.capitalize()}, as an agent would: arguments are checked, the time limit holds.",
-        epilog="exit codes: 0 the tool's result, 1 an error, 2 the command line is wrong, 130 interrupted",
+        epilog="exit codes: 0 the tool's result, 1 an error, 2 the command line is wrong, 130 interrupted, "
+        "141 the reader of the output went away",
     )
     parser.add_argument("name", metavar="NAME", help="the tool's name")
     parser.add_argument(

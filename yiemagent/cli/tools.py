@@ -65,6 +65,15 @@ def add_tools(commands: Any) -> None:
             type=Path,
             help="folders of tool files (default: the built-in tools)",
         )
+        sub.add_argument(
+            "--tools",
+            "-t",
+            action="append",
+            default=[],
+            metavar="DIR",
+            type=Path,
+            help="such a folder, as the other commands take it; may be given again",
+        )
         add_groups(sub)
     add_call(actions)
     add_versions(actions)
@@ -99,9 +108,15 @@ def tools_command(options: argparse.Namespace, terminal: Terminal) -> int:
     return actions[options.action](options, terminal)
 
 
+def _folders(options: argparse.Namespace) -> list[Path]:
+    """Give the folders that were named in either way, each once."""
+    return list(dict.fromkeys([*options.folders, *options.tools]))
+
+
 def _list(options: argparse.Namespace, terminal: Terminal) -> int:
-    plain = not options.folders and not options.groups
-    store, errors = load_folders(options.folders, builtin=plain, every=True, groups=options.groups)
+    folders = _folders(options)
+    plain = not folders and not options.groups
+    store, errors = load_folders(folders, builtin=plain, every=True, groups=options.groups)
     _warn_of(errors, terminal)
     tools = store.snapshot().values()
     terminal.rows([(tool.name, tool.label, one_line(tool.description)) for tool in tools])
@@ -119,13 +134,14 @@ def _warn_of(errors: Sequence[ToolLoadError], terminal: Terminal) -> None:
 
 
 def _check(options: argparse.Namespace, terminal: Terminal) -> int:
-    folders = [_folder(folder).resolve() for folder in options.folders]
+    named = _folders(options)
+    folders = [_folder(folder).resolve() for folder in named]
     folders += map(builtin_tools_dir, options.groups)
     if not folders:
         folders = [builtin_tools_dir(), *map(builtin_tools_dir, GROUPS)]
     paths = [path for folder in dict.fromkeys(folders) for path in tool_files(folder)]
     if not paths:
-        where = ", ".join(map(str, options.folders))
+        where = ", ".join(map(str, named))
         terminal.note(f"no tool file in {where}: a tool file is a .py file without a leading _")
         return 0
     good: dict[str, Path] = {}

@@ -26,6 +26,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from yiemagent.errors import ConfigurationError, HttpError
 from yiemagent.net.chunked import ChunkedBody
 from yiemagent.net.exchange import Exchange, origin_of
+from yiemagent.quoting import Quoting
 
 __all__ = ["Adapter", "fail", "is_stale", "prepare", "tls_context"]
 
@@ -254,12 +255,12 @@ def fail(error: BaseException, exchange: Exchange) -> NoReturn:
         raise exchange.idle_error() from error
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         hint = "SSL_CERT_FILE may name a file of certificates to trust"
-        raise HttpError(
-            f"the certificate of {exchange.origin} is not trusted: {_reason(causes)}; {hint}",
-            reached=False,
-        ) from error
+        text = Quoting(
+            f"the certificate of {exchange.origin} is not trusted: ", _reason(causes), f"; {hint}"
+        )
+        raise HttpError(text, reached=False) from error
     what = "the connection to {} broke" if exchange.answered else "no connection to {}"
-    text = f"{what.format(exchange.origin)}: {_reason(causes)}"
+    text = Quoting(f"{what.format(exchange.origin)}: ", _reason(causes))
     broken = not any(isinstance(cause, exceptions.DecodeError) for cause in causes)
     raise HttpError(text, None, broken, exchange.reached) from error
 

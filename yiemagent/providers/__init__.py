@@ -73,6 +73,13 @@ def create(provider: str, model: str, /, **options: Any) -> StreamFn:
     Raises:
         ConfigurationError: no such provider is known, or what it needs is missing.
     """
+    if not model.strip():  # a name of blanks is none
+        model = ""
+    if not provider.strip():
+        raise ConfigurationError(
+            f"the model string {f'{provider}:{model}' if model else ''!r} names no provider; write "
+            "'provider:model', such as 'openai:gpt-5.1', or 'local' for the small model on this machine"
+        )
     known = _ROOMS.get(provider)
     if known is None:
         names = ", ".join(sorted(_ROOMS))

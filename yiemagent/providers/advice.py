@@ -10,12 +10,15 @@ import attrs
 from yiemagent.errors import AuthenticationError, LlmConnectionError, LlmError
 from yiemagent.net.exchange import origin_of
 from yiemagent.providers.failures import is_unknown_model
+from yiemagent.quoting import Quoting
 from yiemagent.record import Record
 
 __all__ = ["Asked", "advised", "without_secrets"]
 
 _NO_ENDPOINT = re.compile(r"unexpected endpoint", re.IGNORECASE)  # LM Studio, with status 200
-_LEAST_SECRET = 8  # characters; what is shorter is no key
+_LEAST_SECRET = (
+    8  # characters; what is shorter is no key, and what is left of a key tells too little of it
+)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -50,6 +53,8 @@ def _advice(error: LlmError, asked: Asked) -> str:
         return _about_the_key(asked) if error.status is not None else ""
     if is_unknown_model(error):
         return f"check the model's name, {asked.model!r}"
+    if error.status is not None and 300 <= error.status < 400:
+        return f"check base_url, {asked.address!r}"
     if error.status in {404, 405} or _NO_ENDPOINT.search(str(error)):
         return f"check base_url, {asked.address!r}: the API's path is put behind it"
     if isinstance(error, LlmConnectionError) and str(error).startswith("no connection to"):
@@ -68,12 +73,19 @@ def _about_the_key(asked: Asked) -> str:
 
 
 def without_secrets(error: LlmError, secrets: tuple[str, ...]) -> LlmError:
-    """Give an error whose text has none of the secrets, which some servers repeat."""
-    text = str(error)
+    """Give an error in which nobody is quoted with a secret, which some servers repeat.
+
+    Only what somebody else said is looked at: our own words repeat none, and stay whole whatever the key is. A secret
+    of less than 8 characters is none, such as the "x" or "none" that servers on one's own machine are given, and stays.
+    """
+    text = error.args[0]
+    if not isinstance(text, Quoting):
+        return error
+    said = text.said
     for secret in secrets:
-        if secret:
-            text = _without_cut(text.replace(secret, "…"), secret)
-    return error if text == str(error) else _like(error, text)
+        if len(secret) >= _LEAST_SECRET:
+            said = _without_cut(said.replace(secret, "…"), secret)
+    return error if said == text.said else _like(error, f"{text.before}{said}{text.after}")
 
 
 def _without_cut(text: str, secret: str) -> str:

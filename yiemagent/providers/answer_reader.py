@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import urljoin, urlsplit
 
 from yiemagent.errors import BadResponseError, HttpError, LlmError
 from yiemagent.messages import AssistantMessage, StopReason
+from yiemagent.net.exchange import origin_of
 from yiemagent.net.http import HttpResponse
 from yiemagent.net.retry import parse_retry_after, parse_should_retry
 from yiemagent.net.sse import SseEvent, SseParser
@@ -19,6 +21,7 @@ from yiemagent.providers.failures import (
     page_text,
     shortened,
 )
+from yiemagent.quoting import Quoting
 from yiemagent.streaming import StreamEvent
 
 __all__ = ["Assembler", "WholeAnswer", "check_status", "read_stream", "read_whole"]
@@ -28,6 +31,8 @@ WholeAnswer: TypeAlias = Callable[[Any], Sequence[StreamEvent]]
 
 END_MARK = "[DONE]"
 _MAX_ERROR_BYTES = 1_048_576
+_MAX_URL = 200
+_REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class Assembler(Protocol):
@@ -73,17 +78,36 @@ def check_status(response: HttpResponse) -> None:
         return
     body = _beginning(response, _MAX_ERROR_BYTES)
     location = response.headers.get("location")
-    if location and response.status < 400:
-        raise BadResponseError(
-            f"{response.origin} redirects to {location!r}; give that address as base_url",
-            response.status,
-        )
+    if response.status < 400 and (location or (response.status in _REDIRECTS and not body.strip())):
+        raise _redirect(response, location)
     wait_ms = parse_retry_after(response.headers, datetime.now(UTC))
     error = error_from_body(body, response.status, wait_ms)
     told = parse_should_retry(response.headers)
     if told is not None and told != error.retryable:
-        error = type(error)(str(error), error.status, told, wait_ms)
+        error = type(error)(error.args[0], error.status, told, wait_ms)
     raise error
+
+
+def _redirect(response: HttpResponse, location: str | None) -> LlmError:
+    """Give the error for a redirect, which the key of a request goes nowhere by; the advice names the base URL."""
+    before, after = (
+        f"the model's server answered {response.status}: a redirect",
+        ", which is not followed",
+    )
+    if not location:
+        return BadResponseError(f"{before} that names no address{after}", response.status)
+    text = Quoting(f"{before} to ", repr(_target(response.url, location)), after)
+    return BadResponseError(text, response.status)
+
+
+def _target(url: str, location: str) -> str:
+    """Give where a redirect leads for texts: without user and query, where keys may be, and cut."""
+    try:
+        target = urljoin(url, location)
+        path = urlsplit(target).path
+    except ValueError:
+        return "a malformed URL"
+    return shortened(f"{origin_of(target)}{path}", _MAX_URL)
 
 
 def _beginning(response: HttpResponse, max_bytes: int) -> bytes:
@@ -210,16 +234,14 @@ def _no_answer(text: str, response: HttpResponse) -> LlmError:
     """Give the error for a body that is neither JSON nor a stream; a page of somebody's comes again, words may not."""
     said = text.strip()
     if said.startswith("<"):
-        return BadResponseError(
-            f"{response.origin} sent a web page, {shortened(page_text(said))!r}, where an API should answer; check "
-            "base_url, and whether a proxy or a log-in page stands before it",
-            response.status,
+        text = Quoting(
+            f"{response.origin} sent a web page, ",
+            repr(shortened(page_text(said))),
+            ", where an API should answer; check base_url, and whether a proxy or a log-in page stands before it",
         )
-    return BadResponseError(
-        f"{response.origin} sent neither JSON nor a stream of events: {shortened(said)!r}",
-        response.status,
-        True,
-    )
+        return BadResponseError(text, response.status)
+    before = f"{response.origin} sent neither JSON nor a stream of events: "
+    return BadResponseError(Quoting(before, repr(shortened(said))), response.status, True)
 
 
 def _of_value(value: Any, whole: WholeAnswer) -> Sequence[StreamEvent]:
@@ -238,6 +260,5 @@ def _json_or_none(text: str) -> Any:
 def _check_noise(text: str) -> None:
     """Let pass what keeps a connection alive; refuse what should have been a chunk."""
     if text.lstrip().startswith("{"):
-        raise BadResponseError(
-            f"the model's server sent a damaged chunk: {shortened(text, 200)!r}", None, True
-        )
+        before = "the model's server sent a damaged chunk: "
+        raise BadResponseError(Quoting(before, repr(shortened(text, 200))), None, True)

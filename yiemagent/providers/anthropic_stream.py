@@ -20,6 +20,7 @@ from yiemagent.errors import BadResponseError, LlmConnectionError, LlmError
 from yiemagent.history import clean_text
 from yiemagent.messages import AssistantMessage, LlmUsage, StopReason
 from yiemagent.providers.failures import error_from_value, shortened
+from yiemagent.quoting import Quoting
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
 __all__ = ["AnthropicAssembler", "error_of", "whole_answer"]
@@ -195,9 +196,8 @@ def whole_answer(value: Any) -> AssistantMessage:
     if not isinstance(value, Mapping) or not isinstance(value.get("content"), (list, tuple)):
         if isinstance(value, Mapping) and value.get("error"):
             raise error_of(value)
-        raise BadResponseError(
-            f"the model's server sent no message: {shortened(str(value), 200)!r}", None, True
-        )
+        before = "the model's server sent no message: "
+        raise BadResponseError(Quoting(before, repr(shortened(str(value), 200))), None, True)
     assembler = AnthropicAssembler("", "", "")
     assembler.take({"type": "message_start", "message": value})
     for index, block in enumerate(value["content"]):

@@ -15,6 +15,7 @@ from yiemagent.errors import (
     RateLimitError,
 )
 from yiemagent.net.retry import retryable_status
+from yiemagent.quoting import Quoting
 
 __all__ = ["error_from_body", "error_from_value", "is_unknown_model", "page_text", "shortened"]
 
@@ -62,10 +63,10 @@ def error_from_body(body: bytes, status: int, retry_after_ms: int | None = None)
     error = error_from_value({"message": said or "nothing"}, status, retry_after_ms)
     if not is_page or status < 500:
         return error
-    why = (
-        f"{error}; that is a page of a proxy or gateway on the way, which may be down or overloaded"
-    )
-    return type(error)(why, status, error.retryable, error.retry_after_ms)
+    why = "; that is a page of a proxy or gateway on the way, which may be down or overloaded"
+    answered = _answered(status)
+    text = Quoting(answered, str(error).removeprefix(answered), why)
+    return type(error)(text, status, error.retryable, error.retry_after_ms)
 
 
 def page_text(page: str) -> str:
@@ -110,9 +111,7 @@ def error_from_value(
     status = status or _status(code) or _status(fields.get("status"))
     said = _text(fields, inner)
     words = f"{kind} {code} {said}"
-    text = (
-        f"the model's server answered {status}: {said}" if status else f"the model's server: {said}"
-    )
+    text = Quoting(_answered(status), said)
     if status not in {401, 403, 429} and re.search(_OVERFLOW, re.sub(_NAMES, "", words)):
         return ContextOverflowError(text, status)
     if status in {401, 403} or re.search(_KEY_TROUBLE, f"{kind} {code}"):
@@ -124,6 +123,11 @@ def error_from_value(
     if status is None:
         return BadResponseError(text, None, bool(re.search(_SERVER_TROUBLE, words)), retry_after_ms)
     return LlmError(text, status, retryable_status(status), retry_after_ms)
+
+
+def _answered(status: int | None) -> str:
+    """Give the words that come before the server's."""
+    return f"the model's server answered {status}: " if status else "the model's server: "
 
 
 def _kind(fields: Mapping[str, Any]) -> str:

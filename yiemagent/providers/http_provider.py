@@ -447,7 +447,7 @@ def _as_ours(error: Exception) -> Exception:
 
 def _as_llm_error(error: HttpError | LlmError) -> LlmError:
     if isinstance(error, HttpError):
-        return LlmConnectionError(str(error), error.status, error.retryable)
+        return LlmConnectionError(error.args[0], error.status, error.retryable)
     return error
 
 

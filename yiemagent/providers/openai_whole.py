@@ -14,6 +14,7 @@ from yiemagent.openai_format import assistant_message
 from yiemagent.providers.failures import shortened
 from yiemagent.providers.reasoning_details import details_text, merged_details, thought_field
 from yiemagent.providers.think_tags import ThinkTags
+from yiemagent.quoting import Quoting
 
 __all__ = ["whole_answer"]
 
@@ -29,9 +30,8 @@ def whole_answer(value: Any, *, think_tags: bool) -> AssistantMessage:
         BadResponseError: it holds no answer.
     """
     if not isinstance(value, Mapping):  # a function may answer with a text, a server never does
-        raise BadResponseError(
-            f"the model's server gave no answer but {shortened(str(value), 200)!r}"
-        )
+        before = "the model's server gave no answer but "
+        raise BadResponseError(Quoting(before, repr(shortened(str(value), 200))))
     message = assistant_message(value)
     content = message.content
     if think_tags:

@@ -19,6 +19,7 @@ from yiemagent.messages import AssistantMessage, StopReason
 from yiemagent.openai_reading import usage
 from yiemagent.providers.failures import error_from_value, shortened
 from yiemagent.providers.responses_items import Block, Item, Items, number, word
+from yiemagent.quoting import Quoting
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
 
 __all__ = ["ResponseAssembler", "whole_answer"]
@@ -413,9 +414,8 @@ def whole_answer(value: Any, model: str, provider: str, api: str) -> AssistantMe
     """
     status = value.get("status") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(value.get("output"), list):
-        raise BadResponseError(
-            f"the model's server sent no response object: {shortened(_json(value), 200)}"
-        )
+        before = "the model's server sent no response object: "
+        raise BadResponseError(Quoting(before, shortened(_json(value), 200)))
     if status in ("queued", "in_progress"):
         raise BadResponseError(f"the response is {status}: it was left to run in the background")
     answer = ResponseAssembler(model, provider, api)

@@ -118,6 +118,23 @@ def test_a_key_that_the_server_repeats_is_not_shown(api, status, body):
 
 
 @pytest.mark.parametrize("api", EACH)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("body", [
+    [KEY],
+    {"a": KEY},
+    {"output": KEY},
+    {"choices": KEY},
+    {"choices": [KEY]},
+    {"message": [KEY]},
+    {"candidates": KEY},
+    {"type": "error", "error": KEY},
+])  # fmt: skip
+def test_a_key_in_what_is_no_answer_is_not_shown(api, stream, body):
+    """Nor is a key that the server repeats with a status that promises an answer."""
+    failure(api, json_answer(body), stream=stream, retry=RetryPolicy(max_retries=0))
+
+
+@pytest.mark.parametrize("api", EACH)
 def test_a_wrong_key(api):
     """A refused key is said to be the thing to look at."""
     error = failure(api, refused(401, "Incorrect API key provided"))
@@ -206,7 +223,7 @@ def test_a_context_that_is_too_large(api):
 
 @pytest.mark.parametrize("api", EACH)
 def test_a_redirect_is_not_followed_with_a_key(api):
-    """The key goes to nobody else; the error names the address to set."""
+    """The key goes to nobody else; the error names where it would have gone, and what to check."""
     with ScriptedServer() as other:
         error = failure(api, HttpAnswer(status=308, headers=[("Location", f"{other.url}/v2")]))
 
