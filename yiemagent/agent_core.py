@@ -24,7 +24,7 @@ from yiemagent.channels import Channel, Doorbell, Waiters
 from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
 from yiemagent.daemon import DaemonThread
-from yiemagent.entry import Entry, Receipt, Reply, prompt_of
+from yiemagent.entry import Entry, Receipt, Reply, no_place, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull, ResponseTimeout
 from yiemagent.events import EventSink, ToolsChangedEvent
 from yiemagent.journal import Journal, WaitsFor
@@ -175,6 +175,8 @@ class AgentCore:
             self._check_usable()
             if self._accepting or self._input:
                 channel = self.channel(kind)
+                if len(channel) >= channel.capacity:
+                    raise no_place(self.name, kind, len(channel))
                 channel.put(entry)
                 try:  # nobody takes it meanwhile: whoever does needs the gate
                     self.journal.accept(kind, entry.message)
@@ -275,8 +277,8 @@ class AgentCore:
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
                     raise ChannelFull(
-                        f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
-                        f"{len(self._input)} messages waiting; take answers first, or wait with timeout_s"
+                        f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and {len(self._input)} "
+                        f"messages waiting; take answers first, or have run_agent wait with timeout_s"
                     )
                 self._places.wait(remaining)
                 self._check_usable()

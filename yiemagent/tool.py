@@ -43,6 +43,10 @@ def _has_words(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
 
+def _is_limit(given: Any) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool) and given > 0
+
+
 def is_async(function: Any) -> bool:
     """Whether a callable, an object with `__call__` too, gives a coroutine or an asynchronous generator."""
     return any(
@@ -191,9 +195,10 @@ class AgentTool(Record):
                 f"tool {self.name!r}: isolation must be 'thread' or 'process', "
                 f"not {self.isolation!r}"
             )
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not _is_limit(self.timeout_s):
             raise ConfigurationError(
-                f"tool {self.name!r}: timeout_s must be above 0, or None for no limit"
+                f"tool {self.name!r}: timeout_s must be a number of seconds above 0, or None for no limit, "
+                f"not {self.timeout_s!r}"
             )
 
     def execute(
