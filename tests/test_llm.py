@@ -182,6 +182,14 @@ def test_what_the_function_raises_is_an_error_event():
     assert event.message.error_message == "ValueError: no luck"
 
 
+@pytest.mark.parametrize("error", [MemoryError(), StopIteration()])
+def test_an_exception_without_text_is_named_by_its_class(error):
+    """What says nothing but its class is told as that, as tools' exceptions are."""
+    [event] = ask(raising(error))
+
+    assert event.message.error_message == type(error).__name__
+
+
 def test_an_abort_before_the_call_leaves_the_function_uncalled():
     """An aborted signal gives an aborted answer, and nobody is asked."""
     signal = AbortSignal()

@@ -277,8 +277,8 @@ class AgentCore:
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
                     raise ChannelFull(
-                        f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and {len(self._input)} "
-                        f"messages waiting; take answers first, or have run_agent wait with timeout_s"
+                        f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
+                        f"{len(self._input)} messages waiting; take answers first, or give run_agent a timeout_s"
                     )
                 self._places.wait(remaining)
                 self._check_usable()

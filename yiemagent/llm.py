@@ -11,7 +11,7 @@ import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext, LlmContext
-from yiemagent.errors import BadResponseError, ConfigurationError
+from yiemagent.errors import BadResponseError, ConfigurationError, error_text
 from yiemagent.messages import AssistantMessage, LlmModel, model_id
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
@@ -224,7 +224,7 @@ def _failed(error: Exception, options: StreamOptions, signal: AbortSignal) -> As
     return AssistantMessage(
         model=model_id(options.model),
         stop_reason="aborted" if signal.aborted else "error",
-        error_message=_why(signal) if signal.aborted else f"{type(error).__name__}: {error}",
+        error_message=_why(signal) if signal.aborted else error_text(error),
     )
 
 
