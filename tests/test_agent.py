@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 
 import pytest
@@ -118,6 +120,38 @@ def test_a_coroutine_function_is_no_model():
 
     with pytest.raises(ConfigurationError, match="coroutine"):
         YiemAgent(llm_call)
+
+
+@pytest.mark.parametrize("name", ["system_prompt", "max_turns", "max_turn", "messages", "name"])
+def test_nothing_of_an_agent_can_be_set(name):
+    """An option that is set on an agent is refused, in words that say what to do, and the agent stays as it was."""
+    agent = YiemAgent(ScriptedModel(), name="ann")
+    with pytest.raises(AttributeError, match=rf"'{name}' .*messages=agent\.messages"):
+        setattr(agent, name, 3)
+
+    assert (agent.name, agent.messages) == ("ann", ())
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_agent_is_never_copied(copied):
+    """There is one agent to a thread: copying and pickling say how to make another."""
+    with pytest.raises(TypeError, match=r"can't be copied or pickled.*messages=agent\.messages"):
+        copied(YiemAgent(ScriptedModel()))
+
+
+def test_a_subclass_may_have_attributes_of_its_own():
+    """Who makes a kind of agent may keep what is theirs with it."""
+
+    class Counting(YiemAgent):
+        def __init__(self, *models):
+            self.asked = 0
+            super().__init__(*models, system_prompt="Count.")
+
+    with Counting(ScriptedModel(["one"])) as agent:
+        agent.asked += 1
+        assert ask(agent, "hi", timeout_s=10).text == "one"
+
+    assert (agent.asked, agent.state.system_prompt) == (1, "Count.")
 
 
 def test_sequential_has_a_short_form():

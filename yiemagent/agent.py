@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import attrs
 
@@ -29,6 +29,8 @@ from yiemagent.transcript import Transcript
 __all__ = ["YiemAgent"]
 
 _numbers = itertools.count(1)
+
+_NEW_ONE = "make a new one that goes on with its history: YiemAgent(…, messages=agent.messages)"
 
 
 class YiemAgent:
@@ -61,6 +63,9 @@ class YiemAgent:
         ConfigurationError: where an argument is of the wrong kind.
         DuplicateTool: where a tool's name is taken in the store.
     """
+
+    # A mistyped or late option is refused, not taken and never looked at; a subclass has a dict for what is its own.
+    __slots__ = ("__weakref__", "_core", "_end")
 
     def __init__(
         self,
@@ -136,6 +141,18 @@ class YiemAgent:
     def channel_state(self) -> State:
         """Which of the six states the channels and the run are in at this moment."""
         return classify(self._core.view())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            raise AttributeError(
+                f"{name!r} of an agent can't be set, it stays as it was made; {_NEW_ONE}"
+            ) from None
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse what would make two agents of one thread: `copy.copy`, `copy.deepcopy` and pickling."""
+        raise TypeError(f"an agent can't be copied or pickled; {_NEW_ONE}")
 
     def __enter__(self) -> Self:
         return self
