@@ -97,12 +97,44 @@ async def later(*_):
         {"tools": "tools"},
         {"tools": 3},
         {"mcp_server": "http://127.0.0.1/mcp"},
+        {"system_prompt": 5},
+        {"system_prompt": None},
+        {"name": 5},
+        {"session_id": 5},
+        {"session_id": 0},
+        {"model": 7},
+        {"messages": 5},
+        {"parallel_tool_execute": "no"},
+        {"parallel_tool_execute": None},
+        {"max_turns": True},
+        {"event_sink": lambda: None},
+        {"event_sink": [print, lambda event, more: None]},
+        {"prepare_context": lambda: None},
+        {"before_tool_call": lambda context: None},
+        {"convert_to_llm": lambda messages, signal: messages},
+        {"get_api_key": later},
     ],
 )
 def test_an_option_of_the_wrong_kind_is_refused(options):
     """What can't work is refused when the agent is made, in words that name it."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         YiemAgent(ScriptedModel(), **options)
+
+
+def test_an_agent_that_can_not_be_made_leaves_a_shared_store_alone():
+    """The tools of an agent enter a live store only where its options are sound, so that one can try again."""
+
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    store = ToolStore()
+    with pytest.raises(ConfigurationError, match="max_turns"):
+        YiemAgent(ScriptedModel(), tools=[add], tool_store=store, max_turns=0)
+    assert get_tools(store) == {}
+
+    agent = YiemAgent(ScriptedModel(), tools=[add], tool_store=store)
+    assert list(agent.state.tools) == ["add"]
 
 
 @pytest.mark.parametrize("llm_call", [None, 3, "nobody:model", ScriptedModel])

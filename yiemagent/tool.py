@@ -27,7 +27,14 @@ from yiemagent.messages import (
 from yiemagent.payload import FrozenDict, freeze_json, thaw_json
 from yiemagent.record import Record
 
-__all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute", "is_async"]
+__all__ = [
+    "AgentTool",
+    "AgentToolResult",
+    "PartialResultCallback",
+    "ToolExecute",
+    "is_async",
+    "is_tool_name",
+]
 
 PartialResultCallback: TypeAlias = Callable[[Any], None]
 ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResultCallback], Any]
@@ -35,7 +42,8 @@ ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResu
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def _is_name(name: Any) -> bool:
+def is_tool_name(name: Any) -> bool:
+    """Whether every provider takes it as the name of a tool."""
     return isinstance(name, str) and bool(_NAME.fullmatch(name))
 
 
@@ -170,7 +178,7 @@ class AgentTool(Record):
     source_sha256: str | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        if not _is_name(self.name):
+        if not is_tool_name(self.name):
             raise ConfigurationError(
                 f"tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'"
             )
