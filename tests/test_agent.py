@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 
 import pytest
@@ -96,12 +98,44 @@ async def later(*_):
         {"tools": "tools"},
         {"tools": 3},
         {"mcp_server": "http://127.0.0.1/mcp"},
+        {"system_prompt": 5},
+        {"system_prompt": None},
+        {"name": 5},
+        {"session_id": 5},
+        {"session_id": 0},
+        {"model": 7},
+        {"messages": 5},
+        {"parallel_tool_execute": "no"},
+        {"parallel_tool_execute": None},
+        {"max_turns": True},
+        {"event_sink": lambda: None},
+        {"event_sink": [print, lambda event, more: None]},
+        {"prepare_context": lambda: None},
+        {"before_tool_call": lambda context: None},
+        {"convert_to_llm": lambda messages, signal: messages},
+        {"get_api_key": later},
     ],
 )
 def test_an_option_of_the_wrong_kind_is_refused(options):
     """What can't work is refused when the agent is made, in words that name it."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         YiemAgent(ScriptedModel(), **options)
+
+
+def test_an_agent_that_can_not_be_made_leaves_a_shared_store_alone():
+    """The tools of an agent enter a live store only where its options are sound, so that one can try again."""
+
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    store = ToolStore()
+    with pytest.raises(ConfigurationError, match="max_turns"):
+        YiemAgent(ScriptedModel(), tools=[add], tool_store=store, max_turns=0)
+    assert get_tools(store) == {}
+
+    agent = YiemAgent(ScriptedModel(), tools=[add], tool_store=store)
+    assert list(agent.state.tools) == ["add"]
 
 
 @pytest.mark.parametrize("llm_call", [None, 3, "nobody:model", ScriptedModel])
@@ -119,6 +153,38 @@ def test_a_coroutine_function_is_no_model():
 
     with pytest.raises(ConfigurationError, match="coroutine"):
         YiemAgent(llm_call)
+
+
+@pytest.mark.parametrize("name", ["system_prompt", "max_turns", "max_turn", "messages", "name"])
+def test_nothing_of_an_agent_can_be_set(name):
+    """An option that is set on an agent is refused, in words that say what to do, and the agent stays as it was."""
+    agent = YiemAgent(ScriptedModel(), name="ann")
+    with pytest.raises(AttributeError, match=rf"'{name}' .*messages=agent\.messages"):
+        setattr(agent, name, 3)
+
+    assert (agent.name, agent.messages) == ("ann", ())
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_agent_is_never_copied(copied):
+    """There is one agent to a thread: copying and pickling say how to make another."""
+    with pytest.raises(TypeError, match=r"can't be copied or pickled.*messages=agent\.messages"):
+        copied(YiemAgent(ScriptedModel()))
+
+
+def test_a_subclass_may_have_attributes_of_its_own():
+    """Who makes a kind of agent may keep what is theirs with it."""
+
+    class Counting(YiemAgent):
+        def __init__(self, *models):
+            self.asked = 0
+            super().__init__(*models, system_prompt="Count.")
+
+    with Counting(ScriptedModel(["one"])) as agent:
+        agent.asked += 1
+        assert ask(agent, "hi", timeout_s=10).text == "one"
+
+    assert (agent.asked, agent.state.system_prompt) == (1, "Count.")
 
 
 def test_sequential_has_a_short_form():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -23,6 +26,7 @@ from yiemagent import (
     YiemAgentError,
     abort_agent,
     ask,
+    compact_agent,
     continue_agent,
     follow_up,
     prompt_agent,
@@ -144,6 +148,48 @@ def test_the_agent_comes_first(verb):
     """A verb whose arguments are swapped says so in words."""
     with pytest.raises(TypeError, match="the agent comes first"):
         verb("Hello.", YiemAgent(ScriptedModel()))
+
+
+WAITING_VERBS = {
+    "ask": lambda agent, limit: ask(agent, "hi", timeout_s=limit),
+    "run_agent": lambda agent, limit: run_agent(agent, "hi", timeout_s=limit),
+    "take_response": lambda agent, limit: take_response(agent, timeout_s=limit),
+    "stop_agent": lambda agent, limit: stop_agent(agent, timeout_s=limit),
+    "compact_agent": lambda agent, limit: compact_agent(agent, timeout_s=limit),
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ("5", TypeError),
+        (True, TypeError),
+        ([1], TypeError),
+        (-1, ValueError),
+        (-math.inf, ValueError),
+        (math.nan, ValueError),
+    ],
+)
+@pytest.mark.parametrize("verb", WAITING_VERBS)
+def test_what_is_no_timeout_is_refused_before_anything_happens(verb, limit, error):
+    """A limit that is no number of seconds is named, and the agent is as it was."""
+    with YiemAgent(ScriptedModel(["hello"])) as agent:
+        with pytest.raises(error) as raised:
+            WAITING_VERBS[verb](agent, limit)
+
+        assert str(raised.value) == (
+            f"timeout_s must be a number of seconds, 0 or more, or None to wait for ever, not {limit!r}"
+        )
+        assert agent.messages == ()
+        assert ask(agent, "hi", timeout_s=10).text == "hello"
+
+
+@pytest.mark.parametrize("limit", [10**400, math.inf, Decimal(10), Fraction(21, 2), None])
+def test_any_number_of_seconds_is_a_timeout(limit):
+    """Whatever number it is, and however large, it can be waited for."""
+    with YiemAgent(ScriptedModel(["hello"])) as agent:
+        assert ask(agent, "hi", timeout_s=limit).text == "hello"
+        assert stop_agent(agent, timeout_s=limit) == ()
 
 
 def test_seventeen_untaken_answers_are_too_many():
@@ -319,17 +365,19 @@ def test_joining_an_idle_agent_starts_a_run(verb):
         assert take_response(agent, 10).text == "hello"
 
 
-@pytest.mark.parametrize("verb", [steer, follow_up])
-def test_thirty_three_joining_messages_are_too_many(verb):
-    """Steering and follow-up channels hold 32 messages each."""
+@pytest.mark.parametrize(("verb", "kind"), [(steer, "steering"), (follow_up, "follow-up")])
+def test_thirty_three_joining_messages_are_too_many(verb, kind):
+    """Steering and follow-up channels hold 32 messages each; one more is told whose they are and when they go."""
     gate = Gate()
-    with YiemAgent(ScriptedModel([gate.answer("one")], default="more")) as agent:
+    with YiemAgent(ScriptedModel([gate.answer("one")], default="more"), name="busy") as agent:
         run_agent(agent, "go")
         gate.wait()
         for number in range(32):
             verb(agent, f"j{number}")
-        with pytest.raises(ChannelFull):
+        with pytest.raises(ChannelFull) as raised:
             verb(agent, "one too many")
+        assert str(raised.value).startswith(f"agent 'busy' holds 32 {kind} messages that no run")
+        assert "timeout_s" not in str(raised.value)
         gate.open()
         take_response(agent, 10)
 

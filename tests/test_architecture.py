@@ -76,6 +76,7 @@ FLOORS = {
     "pausing": 4,
     "limits": 4,
     "openai_reading": 4,
+    "options": 4,
     "output": 4,
     "remote_content": 4,
     "signature": 4,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import pytest
 
@@ -13,7 +15,7 @@ from yiemagent.context import AgentContext
 from yiemagent.errors import CompactionError, ConfigurationError, ContextOverflowError
 from yiemagent.events import CompactionEndEvent, MessageEndEvent, TurnEndEvent
 from yiemagent.hooks import NextTurn
-from yiemagent.messages import AssistantMessage, CompactionSummaryMessage, UserMessage
+from yiemagent.messages import AssistantMessage, CompactionSummaryMessage, LlmModel, UserMessage
 from yiemagent.streaming import ErrorEvent
 from yiemagent.testing import ScriptedModel, call, calls, failure
 
@@ -233,7 +235,7 @@ def test_a_context_of_prepare_next_turn_is_shortened_for_this_run_only():
 @pytest.mark.parametrize("given", ["yes", 5, object()])
 def test_what_is_no_compaction_is_refused(given):
     """`compaction` takes what can begin with a conversation, and None."""
-    with pytest.raises(TypeError, match=r"sessions\.Compaction"):
+    with pytest.raises(ConfigurationError, match=r"sessions\.Compaction"):
         AgentLoopConfig(compaction=given)
     with pytest.raises(ConfigurationError, match=r"sessions\.Compaction"):
         YiemAgent(ScriptedModel(), compaction=given)
@@ -248,6 +250,85 @@ def test_a_failed_answer_behind_a_refusal_is_no_refusal():
 
 
 # -- settings that no model takes --
+
+
+LEVELS = "'off', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'"
+COUNT = "a whole number, 1 or more, or None for no limit"
+
+WRONG = [
+    ("model", 7, "the name of a model, an LlmModel, or None"),
+    ("reasoning", "lots", LEVELS.replace(", 'max'", ", 'max' or None")),
+    ("reasoning", ["low"], LEVELS.replace(", 'max'", ", 'max' or None")),
+    ("thinking_budgets", 5, f"a mapping of {LEVELS} to numbers of tokens, or None"),
+    ("thinking_budgets", {"lots": 5}, f"a mapping of {LEVELS} to numbers of tokens, or None"),
+    ("thinking_budgets", {"low": "5"}, f"a mapping of {LEVELS} to numbers of tokens, or None"),
+    ("thinking_budgets", {"low": True}, f"a mapping of {LEVELS} to numbers of tokens, or None"),
+    ("temperature", True, "a number, 0 or more, or None"),
+    ("max_tokens", True, COUNT),
+    ("max_tokens", 1.5, COUNT),
+    ("tool_choice", 5, "'auto', 'none', 'required', a tool's name, or None"),
+    ("tool_choice", "", "'auto', 'none', 'required', a tool's name, or None"),
+    ("tool_choice", "the best one", "'auto', 'none', 'required', a tool's name, or None"),
+    ("cache", "forever", "'none', 'short', 'long' or None"),
+    ("session_id", 5, "a string or None"),
+    ("tool_execution", "sideways", "'parallel', 'sequential' or 'barrier'"),
+    ("tool_execution", None, "'parallel', 'sequential' or 'barrier'"),
+    ("max_parallel_tools", 0, "a whole number, 1 or more"),
+    ("max_parallel_tools", True, "a whole number, 1 or more"),
+    ("max_turns", 0, COUNT),
+    ("max_turns", True, COUNT),
+    ("max_turns", "3", COUNT),
+    ("max_cost", 0, "a number above 0, or None for no limit"),
+    ("max_cost", math.nan, "a number above 0, or None for no limit"),
+    ("max_cost", True, "a number above 0, or None for no limit"),
+    ("max_total_tokens", False, COUNT),
+    ("max_retry_delay_ms", -5, "a number, 0 or more, or None"),
+    ("max_retry_delay_ms", "5", "a number, 0 or more, or None"),
+    ("max_retry_delay_ms", math.nan, "a number, 0 or more, or None"),
+    ("compaction", "yes", "a yiemagent.sessions.Compaction, or None"),
+    ("abort_grace_s", -1, "a number, 0 or more"),
+    ("abort_grace_s", math.nan, "a number, 0 or more"),
+    ("abort_grace_s", True, "a number, 0 or more"),
+    ("abort_grace_s", None, "a number, 0 or more"),
+    ("get_api_key", "sk", "a function that can be called with (provider), or None"),
+    ("on_payload", 5, "a function that can be called with (payload), or None"),
+    ("on_response", 5, "a function that can be called with (status, headers), or None"),
+    ("before_tool_call", 5, "a function that can be called with (context, signal), or None"),
+]
+
+
+@pytest.mark.parametrize(("setting", "value", "what"), WRONG)
+def test_what_a_setting_must_be_is_said(setting, value, what):
+    """A wrong setting raises where it is given, to a config or an agent: its name, what it must be, what was given."""
+    for made in (AgentLoopConfig, lambda **given: YiemAgent(ScriptedModel(), **given)):
+        with pytest.raises(ConfigurationError) as raised:
+            made(**{setting: value})
+
+        assert str(raised.value) == f"{setting} must be {what}, not {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("model", LlmModel("m")),
+        ("model", ""),
+        ("thinking_budgets", {"low": 512, "max": -1}),
+        ("thinking_budgets", {}),
+        ("temperature", 0),
+        ("tool_choice", "required"),
+        ("tool_choice", "get_weather"),
+        ("max_cost", math.inf),
+        ("max_retry_delay_ms", 0),
+        ("max_retry_delay_ms", 1.5),
+        ("abort_grace_s", 0),
+        ("abort_grace_s", math.inf),
+        ("get_steering_messages", list),
+        ("on_payload", dict),
+    ],
+)
+def test_what_a_setting_may_be_is_kept(setting, value):
+    """What a model, a server or a person may want is taken as it is."""
+    assert getattr(AgentLoopConfig(**{setting: value}), setting) == value
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,20 @@ def test_a_result_may_be_waited_for_without_end():
     assert [message.text for message in stream.result(float("inf"))] == ["hi", "fine"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "error"), [("5", TypeError), (False, TypeError), (-1, ValueError)]
+)
+def test_what_is_no_timeout_is_refused(limit, error):
+    """A limit that is no number of seconds is named, and the run goes on."""
+    stream = agent_loop(
+        "hi", AgentContext(""), AgentLoopConfig(), stream_fn=ScriptedModel(["fine"])
+    )
+    with pytest.raises(error, match=r"timeout_s must be a number of seconds, 0 or more"):
+        stream.result(limit)
+
+    assert stream.result(WAIT_S)[-1].text == "fine"
+
+
 def test_the_callers_context_is_not_changed():
     """A run adds to a history of its own, however it ends."""
     context = AgentContext("be brief", [UserMessage("a"), AssistantMessage("b")])

@@ -119,7 +119,9 @@ class Later:
 @pytest.mark.parametrize("given", [3, "name", later, Later()])
 def test_a_hook_is_a_plain_function(hook, given):
     """What can't be called, or gives a coroutine that nobody would run, is refused when it is given."""
-    with pytest.raises(TypeError, match=f"{hook} (must be a function|is a coroutine function)"):
+    with pytest.raises(
+        ConfigurationError, match=f"{hook} (must be a function|is a coroutine function)"
+    ):
         Hooks(**{hook: given})
 
 

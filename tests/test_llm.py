@@ -124,6 +124,37 @@ def test_what_can_not_be_a_model_is_a_configuration_error(llm_call):
         stream_fn_of(llm_call)
 
 
+@pytest.mark.parametrize(
+    ("llm_call", "shown"),
+    [
+        (lambda: "hi", "<lambda>()"),
+        (lambda request, more: "hi", "<lambda>(request, more)"),
+        (lambda *, request: "hi", "<lambda>(*, request)"),
+        (lambda request, *, key: "hi", "<lambda>(request, *, key)"),
+        (lambda a, b, c, d: "hi", "<lambda>(a, b, c, d)"),
+    ],
+)
+def test_a_function_that_can_not_take_a_request_is_no_model(llm_call, shown):
+    """What can be called neither with a request nor as a `StreamFn` is refused, with what it takes."""
+    with pytest.raises(
+        ConfigurationError, match="llm_call must be a function of one arg"
+    ) as raised:
+        stream_fn_of(llm_call)
+
+    assert str(raised.value).endswith(shown)
+
+
+async def a_format(context):
+    return {}
+
+
+@pytest.mark.parametrize("form", [5, "chat", a_format, lambda: None, lambda context, more: {}])
+def test_a_format_is_a_function_of_the_context(form):
+    """What can't make a request of a context is refused at once."""
+    with pytest.raises(ConfigurationError, match="format_msg_for_llm"):
+        stream_fn_of(one, form)
+
+
 def test_a_format_is_for_plain_calls_only():
     """`format_msg_for_llm` beside a `StreamFn` names the way to change its request."""
     with pytest.raises(ConfigurationError, match="on_payload"):
@@ -180,6 +211,14 @@ def test_what_the_function_raises_is_an_error_event():
     assert event.error is error
     assert (event.message.stop_reason, event.message.model) == ("error", "m")
     assert event.message.error_message == "ValueError: no luck"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), StopIteration()])
+def test_an_exception_without_text_is_named_by_its_class(error):
+    """What says nothing but its class is told as that, as tools' exceptions are."""
+    [event] = ask(raising(error))
+
+    assert event.message.error_message == type(error).__name__
 
 
 def test_an_abort_before_the_call_leaves_the_function_uncalled():

@@ -12,6 +12,7 @@ from tests.support.loops import WAIT_S, Hold, parallel, raising, run, tool
 from yiemagent.abort import AbortSignal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
+from yiemagent.errors import ConfigurationError
 from yiemagent.events import AgentStartEvent, MessageEndEvent, TurnEndEvent, TurnStartEvent
 from yiemagent.history import check, repair
 from yiemagent.hooks import NextTurn
@@ -179,7 +180,7 @@ def test_turns_are_unlimited_when_asked():
     done = run(ScriptedModel(default=calls(call("work")), stream=False), tool())
 
     assert len(done.results) == 100
-    with pytest.raises(ValueError, match="max_turns"):
+    with pytest.raises(ConfigurationError, match="max_turns"):
         AgentLoopConfig(max_turns=0)
 
 

@@ -516,12 +516,36 @@ def test_a_message_may_be_text_or_a_dict(message):
         {"choices": [{"message": None}]},
         {"message": 7},
         {"role": "user", "content": "hi"},
+        {"content": 5},
+        {"content": False, "reasoning": "Hm."},
+        {"content": "", "tool_calls": "x"},
+        {"tool_calls": 5},
+        {"choices": [{"message": {"content": None, "function_call": "x"}}]},
     ],
 )
 def test_what_is_no_answer_is_a_bad_response(answer):
     """What holds no assistant message raises BadResponseError and shows what came."""
     with pytest.raises(BadResponseError):
         assistant_message(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"content": 5}, "gave 5 as the content of its message; give text or a list of parts"),
+        ({"tool_calls": "x"}, "gave 'x' as the tool calls of its message; give a list of them"),
+    ],
+)
+def test_what_a_message_holds_in_place_of_content_is_named(answer, text):
+    """A message that says nothing, since what is in it can't be read, is no empty answer: the text shows it."""
+    with pytest.raises(BadResponseError, match=text):
+        assistant_message(answer)
+
+
+def test_what_can_be_read_counts_beside_what_can_not():
+    """An answer is read leniently: one that says something is an answer, whatever else is in it."""
+    assert assistant_message({"content": "hi", "tool_calls": "x"}).text == "hi"
+    assert assistant_message({"content": 5, "tool_calls": [FLAT]}).tool_calls[0].name == "get"
 
 
 @pytest.mark.parametrize(

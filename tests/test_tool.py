@@ -67,6 +67,9 @@ class Later:
         ({"isolation": "vm"}, "isolation"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"timeout_s": -1}, "timeout_s"),
+        ({"timeout_s": "5"}, "timeout_s must be a number of seconds above 0.* not '5'"),
+        ({"timeout_s": True}, "timeout_s"),
+        ({"timeout_s": float("nan")}, "timeout_s"),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused(fields, words):

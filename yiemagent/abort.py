@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from yiemagent.errors import AbortedError
 
-__all__ = ["AbortSignal", "Deadline", "current_signal"]
+__all__ = ["AbortSignal", "Deadline", "checked_timeout", "current_signal"]
 
 logger = logging.getLogger("yiemagent.abort")
 
@@ -175,6 +177,34 @@ class AbortSignal:
     def __repr__(self) -> str:
         state = f"aborted: {self._reason!r}" if self.aborted else "not aborted"
         return f"<AbortSignal {state}>"
+
+
+def checked_timeout(timeout_s: Any) -> float | None:
+    """Give what a caller says that a call may take, before the call does anything.
+
+    Args:
+        timeout_s: a number of seconds, 0 or more, infinity too; None: for ever.
+
+    Raises:
+        TypeError: where it is neither a number nor None.
+        ValueError: where it is below 0, or NaN.
+    """
+    if timeout_s is None:
+        return None
+    kind = type(timeout_s)
+    if kind is bool or not hasattr(kind, "__float__"):
+        raise TypeError(_no_timeout(timeout_s))
+    if not timeout_s >= 0:  # NaN is no limit either
+        raise ValueError(_no_timeout(timeout_s))
+    if kind is int or kind is float:
+        return timeout_s if timeout_s <= threading.TIMEOUT_MAX else math.inf
+    return float(timeout_s)  # a `Decimal` or a number of numpy can't be added to a time
+
+
+def _no_timeout(given: Any) -> str:
+    return (
+        f"timeout_s must be a number of seconds, 0 or more, or None to wait for ever, not {given!r}"
+    )
 
 
 class Deadline:

@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import attrs
 
@@ -21,10 +21,11 @@ from yiemagent.journal import Journal, Session
 from yiemagent.llm import stream_fn_of
 from yiemagent.machine import State, classify
 from yiemagent.messages import AgentMessage, LlmUsage
+from yiemagent.options import check_function, check_option
 from yiemagent.registry import ToolStore, collect_registrations, register_tool
 from yiemagent.resuming import restore
 from yiemagent.state import AgentState
-from yiemagent.tool import AgentTool, is_async
+from yiemagent.tool import AgentTool
 from yiemagent.transcript import Transcript
 
 __all__ = ["YiemAgent"]
@@ -32,6 +33,8 @@ __all__ = ["YiemAgent"]
 logger = logging.getLogger("yiemagent.agent")
 
 _numbers = itertools.count(1)
+
+_NEW_ONE = "make a new one that goes on with its history: YiemAgent(…, messages=agent.messages)"
 
 
 class YiemAgent:
@@ -65,6 +68,9 @@ class YiemAgent:
         DuplicateTool: where a tool's name is taken in the store.
     """
 
+    # A mistyped or late option is refused, not taken and never looked at; a subclass has a dict for what is its own.
+    __slots__ = ("__weakref__", "_core", "_end")
+
     def __init__(
         self,
         llm_call: Any,
@@ -84,17 +90,23 @@ class YiemAgent:
         name: str | None = None,
         **config: Any,
     ) -> None:
+        check_option(
+            "system_prompt", system_prompt, "a string", fits=isinstance(system_prompt, str)
+        )
+        check_option("name", name, "a string or None", fits=isinstance(name, str | None))
         name = name or f"agent-{next(_numbers)}"
-        store = _store(tools, tool_store, mcp_server)
+        check_function("prepare_context", prepare_context, "state")
         if session is not None and session_id is None:
             session_id = getattr(session, "id", None)
-        parts = {
+        parts: dict[str, Any] = {
             "stream_fn": stream_fn_of(llm_call, format_msg_for_llm),
             "config": _config(config, model, session_id, parallel=parallel_tool_execute),
             "sinks": _sinks(event_sink),
-            "prepare_context": _prepare(prepare_context),
+            "prepare_context": prepare_context,
         }
         history = _history(messages)
+        # Behind all options: where one is wrong, nothing was put into a store that is somebody else's too.
+        store = _store(tools, tool_store, mcp_server)
         journal = Journal(
             session, name
         )  # last of what may fail: from here on the session is this agent's
@@ -140,6 +152,18 @@ class YiemAgent:
         """Which of the six states the channels and the run are in at this moment."""
         return classify(self._core.view())
 
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            raise AttributeError(
+                f"{name!r} of an agent can't be set, it stays as it was made; {_NEW_ONE}"
+            ) from None
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse what would make two agents of one thread: `copy.copy`, `copy.deepcopy` and pickling."""
+        raise TypeError(f"an agent can't be copied or pickled; {_NEW_ONE}")
+
     def __enter__(self) -> Self:
         return self
 
@@ -166,31 +190,28 @@ class YiemAgent:
 
 
 def _history(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+    check_option("messages", messages, "a list of messages", fits=isinstance(messages, Iterable))
+    messages = list(messages)
     for message in messages:
         if not hasattr(message, "to_llm"):
             raise ConfigurationError(f"messages holds {message!r}, which is no message")
-    return list(messages)
+    return messages
 
 
 def _sinks(given: EventSink | Sequence[EventSink] | None) -> tuple[EventSink, ...]:
     sinks = () if given is None else tuple(given) if isinstance(given, (list, tuple)) else (given,)
     for sink in sinks:
-        if not callable(sink):
-            raise ConfigurationError(f"event_sink must be callable, not {sink!r}")
-        if is_async(sink):
-            raise ConfigurationError("event_sink is a coroutine function; give a plain function")
+        check_option("event_sink", sink, "a function or a list of them", fits=callable(sink))
+        check_function("event_sink", sink, "event")
     return sinks
-
-
-def _prepare(given: Any) -> Any:
-    if given is not None and (not callable(given) or is_async(given)):
-        raise ConfigurationError(f"prepare_context must be a plain function, not {given!r}")
-    return given
 
 
 def _config(
     given: dict[str, Any], model: Any, session_id: str | None, *, parallel: bool
 ) -> AgentLoopConfig:
+    check_option(
+        "parallel_tool_execute", parallel, "True or False", fits=isinstance(parallel, bool)
+    )
     if not parallel:
         given.setdefault("tool_execution", "sequential")
     for own in ("get_steering_messages", "get_follow_up_messages"):
@@ -201,10 +222,9 @@ def _config(
         raise ConfigurationError(
             f"YiemAgent has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}"
         )
-    try:
-        return AgentLoopConfig(model=model, session_id=session_id or os.urandom(16).hex(), **given)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(str(error.args[0] if error.args else error)) from error
+    if session_id is None or session_id == "":
+        session_id = os.urandom(16).hex()
+    return AgentLoopConfig(model=model, session_id=session_id, **given)
 
 
 def _store(

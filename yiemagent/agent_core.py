@@ -24,7 +24,7 @@ from yiemagent.channels import Channel, Doorbell, Waiters
 from yiemagent.config import AgentLoopConfig, asked_output
 from yiemagent.context import AgentContext
 from yiemagent.daemon import DaemonThread
-from yiemagent.entry import Entry, Receipt, prompt_of
+from yiemagent.entry import Entry, Receipt, no_place, prompt_of
 from yiemagent.errors import AgentStateError, AgentStopped, ChannelFull
 from yiemagent.events import EventSink, ToolsChangedEvent
 from yiemagent.journal import Journal, WaitsFor
@@ -147,6 +147,8 @@ class AgentCore:
             self._check_usable()
             if self._accepting or self._input:
                 channel = self.channel(kind)
+                if len(channel) >= channel.capacity:
+                    raise no_place(self.name, kind, len(channel))
                 channel.put(entry)
                 try:  # nobody takes it meanwhile: whoever does needs the gate
                     self.journal.accept(kind, entry.message)
@@ -251,7 +253,7 @@ class AgentCore:
                 if remaining == 0.0:
                     raise ChannelFull(
                         f"agent {self.name!r} has {self._reserved} answers queued, running or untaken and "
-                        f"{len(self._input)} messages waiting; take answers first, or wait with timeout_s"
+                        f"{len(self._input)} messages waiting; take answers first, or give run_agent a timeout_s"
                     )
                 self._places.wait(remaining, current_signal.get())
                 self._check_usable()

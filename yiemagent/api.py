@@ -1,9 +1,13 @@
-"""The verbs: what callers do with an agent, each a plain blocking function."""
+"""The verbs: what callers do with an agent, each a plain blocking function.
+
+A `timeout_s` that is no number of seconds raises `TypeError`, one below 0 or NaN `ValueError`, before anything is done.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from yiemagent.abort import checked_timeout
 from yiemagent.agent import YiemAgent
 from yiemagent.agent_core import AgentCore
 from yiemagent.asking import ask_agent
@@ -47,7 +51,7 @@ def run_agent(
         AgentStopped: where the agent was stopped.
         AgentStateError: where waiting would wait for the run that this is called in.
     """
-    _core(agent).submit(message, output_schema, timeout_s=timeout_s)
+    _core(agent).submit(message, output_schema, timeout_s=checked_timeout(timeout_s))
 
 
 prompt_agent = run_agent
@@ -66,7 +70,7 @@ def take_response(agent: YiemAgent, timeout_s: float | None = None) -> Assistant
         AgentStopped: where the agent was stopped and no answer is left.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return _core(agent).take(timeout_s)
+    return _core(agent).take(checked_timeout(timeout_s))
 
 
 def ask(
@@ -93,7 +97,7 @@ def ask(
         AgentStopped: where the agent was or is stopped before the message began.
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return ask_agent(_core(agent), message, output_schema, timeout_s=timeout_s)
+    return ask_agent(_core(agent), message, output_schema, timeout_s=checked_timeout(timeout_s))
 
 
 def steer(agent: YiemAgent, message: Any) -> Receipt:
@@ -186,7 +190,7 @@ def compact_agent(
     """
     from yiemagent.compacting import compact  # needed here only
 
-    return compact(_core(agent), instructions, timeout_s=timeout_s)
+    return compact(_core(agent), instructions, timeout_s=checked_timeout(timeout_s))
 
 
 def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[AgentMessage, ...]:
@@ -202,7 +206,7 @@ def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[Age
     Raises:
         AgentStateError: where this would wait for the run that it is called in.
     """
-    return _core(agent).stop(timeout_s, hands_back=True)
+    return _core(agent).stop(checked_timeout(timeout_s), hands_back=True)
 
 
 def _core(agent: Any) -> AgentCore:

@@ -124,8 +124,8 @@ class Channel(Generic[T]):
                 remaining = deadline.remaining_s()
                 if remaining == 0.0:
                     raise ChannelFull(
-                        f"the {self.name} channel holds {self.capacity} messages already; wait "
-                        f"with timeout_s, or take answers first"
+                        f"the {self.name} channel holds {self.capacity} items already; take some out "
+                        f"first, or wait with timeout_s"
                     )
                 self._waiters.wait(remaining)
             self._refuse_if_closed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import attrs
 
@@ -15,6 +15,19 @@ from yiemagent.events import Event
 from yiemagent.hooks import Hooks
 from yiemagent.llm import CACHE_USES, CacheUse, StreamFn, StreamOptions
 from yiemagent.messages import AgentMessage, LlmModel
+from yiemagent.options import (
+    above_zero_or_none,
+    function_of,
+    must_be,
+    one_of,
+    one_or_more,
+    one_or_more_or_none,
+    text_or_none,
+    tokens_by_level,
+    zero_or_more,
+    zero_or_more_or_none,
+)
+from yiemagent.tool import is_tool_name
 
 if TYPE_CHECKING:
     from yiemagent.output import OutputSchema
@@ -83,9 +96,21 @@ class Compaction(Protocol):
         """Begin with a conversation."""
 
 
-def _compacts(_config: Any, field: Any, value: Any) -> None:
-    if value is not None and not callable(getattr(value, "begin", None)):
-        raise TypeError(f"{field.name} must be a yiemagent.sessions.Compaction, not {value!r}")
+def _compacts(given: Any) -> bool:
+    return given is None or callable(getattr(given, "begin", None))
+
+
+def _names_model(given: Any) -> bool:
+    return given is None or isinstance(given, (str, LlmModel))
+
+
+def _is_temperature(given: Any) -> bool:
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return given is None or (is_number and 0 <= given < math.inf)
+
+
+def _chooses(given: Any) -> bool:
+    return given is None or is_tool_name(given)
 
 
 def asked_output(given: Any) -> OutputSchema | None:
@@ -99,23 +124,6 @@ def asked_output(given: Any) -> OutputSchema | None:
     from yiemagent.output import output_schema  # for who asks for one only
 
     return output_schema(given)
-
-
-def _above_zero_or_none(_config: Any, field: Any, value: object) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and cast("float", value) > 0):
-        raise ValueError(f"{field.name} must be above 0, or None for no limit, not {value!r}")
-
-
-def _zero_or_more_or_none(_config: Any, field: Any, value: object) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 <= cast("float", value) < math.inf):
-        raise ValueError(f"{field.name} must be a number of 0 or more, or None, not {value!r}")
-
-
-def _one_or_more_or_none(_config: Any, field: Any, value: object) -> None:
-    if value is not None and not (isinstance(value, int) and value >= 1):
-        raise ValueError(f"{field.name} must be 1 or more, or None, not {value!r}")
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -146,42 +154,56 @@ class AgentLoopConfig(Hooks):
         get_api_key, on_payload, on_response: see `StreamOptions`.
         get_steering_messages: gives messages that join the run before its next turn.
         get_follow_up_messages: gives messages that join the run when it would stop.
+
+    Raises:
+        ConfigurationError: where one is of the wrong kind; the text names it and says what it must be.
     """
 
-    model: LlmModel | str | None = None
-    reasoning: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.in_(REASONING_LEVELS))
+    model: LlmModel | str | None = attrs.field(
+        default=None,
+        validator=must_be("the name of a model, an LlmModel, or None", _names_model),
     )
-    thinking_budgets: Mapping[str, int] | None = None
-    temperature: float | None = attrs.field(default=None, validator=_zero_or_more_or_none)
-    max_tokens: int | None = attrs.field(default=None, validator=_one_or_more_or_none)
+    reasoning: str | None = attrs.field(
+        default=None, validator=one_of(REASONING_LEVELS, or_none=True)
+    )
+    thinking_budgets: Mapping[str, int] | None = attrs.field(
+        default=None, validator=tokens_by_level(REASONING_LEVELS)
+    )
+    temperature: float | None = attrs.field(
+        default=None,
+        validator=must_be("a number, 0 or more, or None", _is_temperature),
+    )
+    max_tokens: int | None = attrs.field(default=None, validator=one_or_more_or_none)
     tool_choice: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
+        default=None,
+        validator=must_be("'auto', 'none', 'required', a tool's name, or None", _chooses),
     )
     output_schema: Any = attrs.field(default=None, converter=asked_output)
-    cache: CacheUse | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.in_(CACHE_USES))
-    )
-    session_id: str | None = None
+    cache: CacheUse | None = attrs.field(default=None, validator=one_of(CACHE_USES, or_none=True))
+    session_id: str | None = attrs.field(default=None, validator=text_or_none)
     tool_execution: ToolExecution = attrs.field(
-        default="parallel", validator=attrs.validators.in_(("parallel", "sequential", "barrier"))
+        default="parallel", validator=one_of(("parallel", "sequential", "barrier"))
     )
-    max_parallel_tools: int = attrs.field(
-        default=64, validator=[attrs.validators.instance_of(int), attrs.validators.ge(1)]
+    max_parallel_tools: int = attrs.field(default=64, validator=one_or_more)
+    max_turns: int | None = attrs.field(default=100, validator=one_or_more_or_none)
+    max_cost: float | None = attrs.field(default=None, validator=above_zero_or_none)
+    max_total_tokens: int | None = attrs.field(default=None, validator=one_or_more_or_none)
+    max_retry_delay_ms: int | None = attrs.field(default=60_000, validator=zero_or_more_or_none)
+    compaction: Compaction | None = attrs.field(
+        default=None, validator=must_be("a yiemagent.sessions.Compaction, or None", _compacts)
     )
-    max_turns: int | None = attrs.field(default=100, validator=_one_or_more_or_none)
-    max_cost: float | None = attrs.field(default=None, validator=_above_zero_or_none)
-    max_total_tokens: int | None = attrs.field(default=None, validator=_one_or_more_or_none)
-    max_retry_delay_ms: int | None = 60_000
-    compaction: Compaction | None = attrs.field(default=None, validator=_compacts)
-    abort_grace_s: float = attrs.field(
-        default=1.0, validator=[attrs.validators.instance_of((int, float)), attrs.validators.ge(0)]
+    abort_grace_s: float = attrs.field(default=1.0, validator=zero_or_more)
+    get_api_key: Callable[[str], str | None] | None = attrs.field(
+        default=None, validator=function_of("provider")
     )
-    get_api_key: Callable[[str], str | None] | None = None
-    on_payload: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
-    on_response: Callable[[int, Mapping[str, str]], None] | None = None
-    get_steering_messages: GetMessages | None = None
-    get_follow_up_messages: GetMessages | None = None
+    on_payload: Callable[[dict[str, Any]], dict[str, Any] | None] | None = attrs.field(
+        default=None, validator=function_of("payload")
+    )
+    on_response: Callable[[int, Mapping[str, str]], None] | None = attrs.field(
+        default=None, validator=function_of("status", "headers")
+    )
+    get_steering_messages: GetMessages | None = attrs.field(default=None, validator=function_of())
+    get_follow_up_messages: GetMessages | None = attrs.field(default=None, validator=function_of())
 
     def options(self) -> StreamOptions:
         """What this config asks of a model."""

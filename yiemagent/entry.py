@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
 from yiemagent.abort import AbortSignal
+from yiemagent.errors import ChannelFull
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 if TYPE_CHECKING:
     from yiemagent.output import OutputSchema
     from yiemagent.relay import Steps
 
-__all__ = ["Entry", "Receipt", "Reply", "prompt_of"]
+__all__ = ["Entry", "Receipt", "Reply", "no_place", "prompt_of"]
 
 
 @attrs.frozen
@@ -83,6 +84,18 @@ class Reply:
             raise taken
         assert taken is not None
         return taken
+
+
+def no_place(agent: str, kind: Literal["steering", "follow_up"], waiting: int) -> ChannelFull:
+    """Give the error for a message that would join a run of `agent`, where so many wait for that already."""
+    name, when = {
+        "steering": ("steering", "at its next turn"),
+        "follow_up": ("follow-up", "when it would stop"),
+    }[kind]
+    return ChannelFull(
+        f"agent {agent!r} holds {waiting} {name} messages that no run has taken in yet; a run takes them in {when}, "
+        f"so send this one later, or give it a run of its own with run_agent"
+    )
 
 
 def prompt_of(message: Any) -> AgentMessage:

@@ -17,7 +17,7 @@ from typing import Self
 
 import attrs
 
-from yiemagent.abort import AbortSignal, Deadline, current_signal
+from yiemagent.abort import AbortSignal, Deadline, checked_timeout, current_signal
 from yiemagent.config import AgentLoopConfig
 from yiemagent.context import AgentContext
 from yiemagent.errors import AgentStateError, ConfigurationError, ResponseTimeout
@@ -66,8 +66,9 @@ class EventStream:
 
         Raises:
             ResponseTimeout: where the run is not over in time; it goes on.
+            TypeError, ValueError: where `timeout_s` is no number of seconds of 0 or more, and not None.
         """
-        if not self._run.wait(Deadline(timeout_s).remaining_s()):
+        if not self._run.wait(Deadline(checked_timeout(timeout_s)).remaining_s()):
             raise ResponseTimeout(f"the run is not over after {timeout_s} s; it goes on")
         return self._run.new_messages
 

@@ -27,9 +27,10 @@ from yiemagent.messages import (
     ToolResultMessage,
     shown_blocks,
 )
+from yiemagent.options import function_of
 from yiemagent.payload import freeze_json
 from yiemagent.record import Record
-from yiemagent.tool import AgentToolResult, is_async
+from yiemagent.tool import AgentToolResult
 
 __all__ = [
     "AfterToolCallContext",
@@ -42,7 +43,6 @@ __all__ = [
     "after_result",
     "before_result",
     "next_turn",
-    "plain_function",
 ]
 
 
@@ -164,20 +164,6 @@ AfterToolCall: TypeAlias = Callable[
 ]
 
 
-def plain_function(_owner: Any, field: Any, value: Any) -> None:
-    """Refuse, as a validator of `attrs`, what is no plain function and not None.
-
-    Raises:
-        TypeError: where it can't be called, or gives a coroutine, which nobody would ever run.
-    """
-    if value is None:
-        return
-    if not callable(value):
-        raise TypeError(f"{field.name} must be a function or None, not {value!r}")
-    if is_async(value):
-        raise TypeError(f"{field.name} is a coroutine function; give a plain function")
-
-
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Hooks(Record):
     """The hooks of a run; each may be None.
@@ -194,19 +180,23 @@ class Hooks(Record):
         convert_to_llm: `(messages)`, after that. Gives messages that a model understands; None: each kind's own rule.
     """
 
-    before_tool_call: BeforeToolCall | None = attrs.field(default=None, validator=plain_function)
-    after_tool_call: AfterToolCall | None = attrs.field(default=None, validator=plain_function)
+    before_tool_call: BeforeToolCall | None = attrs.field(
+        default=None, validator=function_of("context", "signal")
+    )
+    after_tool_call: AfterToolCall | None = attrs.field(
+        default=None, validator=function_of("context", "signal")
+    )
     prepare_next_turn: Callable[[TurnContext, AbortSignal], NextTurn | None] | None = attrs.field(
-        default=None, validator=plain_function
+        default=None, validator=function_of("context", "signal")
     )
     should_stop_after_turn: Callable[[TurnContext, AbortSignal], bool] | None = attrs.field(
-        default=None, validator=plain_function
+        default=None, validator=function_of("context", "signal")
     )
     transform_context: (
         Callable[[Sequence[AgentMessage], AbortSignal], Iterable[AgentMessage]] | None
-    ) = attrs.field(default=None, validator=plain_function)
+    ) = attrs.field(default=None, validator=function_of("messages", "signal"))
     convert_to_llm: Callable[[Sequence[AgentMessage]], Iterable[LlmMessage]] | None = attrs.field(
-        default=None, validator=plain_function
+        default=None, validator=function_of("messages")
     )
 
 

@@ -11,8 +11,9 @@ import attrs
 
 from yiemagent.abort import AbortSignal
 from yiemagent.context import AgentContext, LlmContext
-from yiemagent.errors import BadResponseError, ConfigurationError
+from yiemagent.errors import BadResponseError, ConfigurationError, error_text
 from yiemagent.messages import AssistantMessage, LlmModel, model_id
+from yiemagent.options import check_function, shown_function, takes
 from yiemagent.payload import FrozenDict, freeze_json
 from yiemagent.record import Record
 from yiemagent.streaming import DoneEvent, ErrorEvent, StreamEvent
@@ -132,6 +133,12 @@ def stream_fn_of(llm_call: Any, format_msg_for_llm: FormatMsgForLlm | None = Non
     if is_async(llm_call):
         raise ConfigurationError("llm_call is a coroutine function; give a plain function")
     if not _is_stream_fn(llm_call):
+        if not takes(llm_call, 1):
+            raise ConfigurationError(
+                f"llm_call must be a function of one argument, the request dict, or a StreamFn, of three: context, "
+                f"options and signal; not {shown_function(llm_call)}"
+            )
+        check_function("format_msg_for_llm", format_msg_for_llm, "context")
         return adapt_llm_call(llm_call, format_msg_for_llm)
     if format_msg_for_llm is not None:
         raise ConfigurationError(
@@ -224,5 +231,5 @@ def _failed(error: Exception, options: StreamOptions, signal: AbortSignal) -> As
     return AssistantMessage(
         model=model_id(options.model),
         stop_reason="aborted" if signal.aborted else "error",
-        error_message=signal.why if signal.aborted else f"{type(error).__name__}: {error}",
+        error_message=signal.why if signal.aborted else error_text(error),
     )

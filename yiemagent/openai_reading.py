@@ -290,7 +290,29 @@ def _answer_blocks(message: Mapping[str, Any]) -> tuple[AssistantContent, ...]:
         blocks.append(TextContent(refusal))
     calls = message.get("tool_calls") or message.get("tool_call") or message.get("function_call")
     blocks.extend(_read_calls(calls))
+    if not any(isinstance(block, _SAYING) for block in blocks):
+        _refuse_unreadable(message.get("content"), calls)
     return _with_ids(blocks)
+
+
+_SAYING = (TextContent, ImageContent, ToolCall)
+_READABLE = (*_SAYING, ThinkingContent, list, tuple, Mapping)
+
+
+def _refuse_unreadable(content: Any, calls: Any) -> None:
+    """Raise where a message that says nothing holds what can't be read as content or as calls.
+
+    Raises:
+        BadResponseError: it would count as an empty answer else, and be asked for again without a word of why.
+    """
+    if content is not None and not isinstance(content, (str, *_READABLE)):
+        raise BadResponseError(
+            f"the model call gave {_short(content)} as the content of its message; give text or a list of parts"
+        )
+    if calls and not isinstance(calls, _READABLE):
+        raise BadResponseError(
+            f"the model call gave {_short(calls)} as the tool calls of its message; give a list of them"
+        )
 
 
 def tool_calls(blocks: Any) -> tuple[ToolCall, ...]:

@@ -27,7 +27,14 @@ from yiemagent.messages import (
 from yiemagent.payload import FrozenDict, freeze_json, thaw_json
 from yiemagent.record import Record
 
-__all__ = ["AgentTool", "AgentToolResult", "PartialResultCallback", "ToolExecute", "is_async"]
+__all__ = [
+    "AgentTool",
+    "AgentToolResult",
+    "PartialResultCallback",
+    "ToolExecute",
+    "is_async",
+    "is_tool_name",
+]
 
 PartialResultCallback: TypeAlias = Callable[[Any], None]
 ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResultCallback], Any]
@@ -35,12 +42,17 @@ ToolExecute: TypeAlias = Callable[[str, dict[str, Any], AbortSignal, PartialResu
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def _is_name(name: Any) -> bool:
+def is_tool_name(name: Any) -> bool:
+    """Whether every provider takes it as the name of a tool."""
     return isinstance(name, str) and bool(_NAME.fullmatch(name))
 
 
 def _has_words(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
+
+
+def _is_limit(given: Any) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool) and given > 0
 
 
 def is_async(function: Any) -> bool:
@@ -166,7 +178,7 @@ class AgentTool(Record):
     source_sha256: str | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        if not _is_name(self.name):
+        if not is_tool_name(self.name):
             raise ConfigurationError(
                 f"tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'"
             )
@@ -191,9 +203,10 @@ class AgentTool(Record):
                 f"tool {self.name!r}: isolation must be 'thread' or 'process', "
                 f"not {self.isolation!r}"
             )
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not _is_limit(self.timeout_s):
             raise ConfigurationError(
-                f"tool {self.name!r}: timeout_s must be above 0, or None for no limit"
+                f"tool {self.name!r}: timeout_s must be a number of seconds above 0, or None for no limit, "
+                f"not {self.timeout_s!r}"
             )
 
     def execute(

@@ -28,6 +28,7 @@ from yiemagent.errors import (
     LlmError,
     RateLimitError,
     YiemAgentError,
+    error_text,
 )
 from yiemagent.llm import StreamOptions
 from yiemagent.messages import AssistantMessage, LlmModel, model_id
@@ -476,5 +477,5 @@ def _error_event(answer: Assembler, failure: Exception) -> ErrorEvent:
     if isinstance(failure, AbortedError):
         return ErrorEvent(answer.message("aborted", str(failure)), failure)
     ours = isinstance(failure, YiemAgentError)
-    text = str(failure) if ours else f"{type(failure).__name__}: {failure}"
+    text = str(failure) if ours else error_text(failure)
     return ErrorEvent(answer.message("error", text), failure)

@@ -28,6 +28,7 @@ from yiemagent.errors import (
     HttpError,
     LlmConnectionError,
     YiemAgentError,
+    error_text,
 )
 from yiemagent.llm import StreamOptions
 from yiemagent.messages import AssistantMessage, LlmModel, LlmUsage, ToolCall
@@ -163,7 +164,7 @@ class LocalModel:
             yield from events
         except Exception as error:  # a stream never raises, whatever goes wrong in a hook or here
             ours = isinstance(error, YiemAgentError)
-            text = str(error) if ours else f"{type(error).__name__}: {error}"
+            text = str(error) if ours else error_text(error)
             yield ErrorEvent(
                 AssistantMessage(
                     api=API,

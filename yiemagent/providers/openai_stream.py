@@ -138,7 +138,7 @@ class ChunkAssembler:
         content = delta.get("content")
         if isinstance(content, str):
             self._speak(content, events)
-        elif content:
+        elif isinstance(content, (list, tuple, Mapping)):
             self._parts(content, events)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
