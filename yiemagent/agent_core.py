@@ -102,9 +102,8 @@ class AgentCore:
         # that was abandoned shares it with nobody; the next then begins anew.
         self._requests: list[Requests] = []
         self._changes_seen = store.change_number
-        self._pool: DaemonPool | None = (
-            None  # of the run going on, and of the next where it made no threads
-        )
+        # Of the run going on; where that made no threads, of the next, too.
+        self._pool: DaemonPool | None = None
         self._watched = False  # whether somebody sees to the time limits of its calls
 
     def channel(self, kind: WaitsFor) -> Channel[Entry]:

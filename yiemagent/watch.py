@@ -106,9 +106,8 @@ class Watch:
             try:
                 asked = watcher.asked.get(timeout=_seconds_to(looks_at))
             except Empty:
-                watcher.looks_at = (
-                    math.inf
-                )  # what begins after this line asks; what began before is seen
+                # What begins after this line asks; what began before is seen.
+                watcher.looks_at = math.inf
                 looks_at = self._look()
             else:
                 if asked is None:
