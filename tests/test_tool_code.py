@@ -157,9 +157,7 @@ def test_names_are_found_in_every_scope():
     )
 
     assert found.names() == {"a", "b", "f", "g", "x", "y", "z", "ü"}
-    assert found.place_of("a") == (1, 5)
-    assert found.place_of("b") == (1, 12)
-    assert found.place_of("x") is None
+    assert found.places_of({"a", "b", "x"}) == {"a": (1, 5), "b": (1, 12)}
 
 
 def test_needed_modules_are_found():

@@ -13,7 +13,7 @@ import bisect
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -79,17 +79,17 @@ class Body:
                 found.append((node.module, node.lineno))
         return found
 
-    def place_of(self, name: str) -> tuple[int, int] | None:
-        """Line and column (both 1-based) where a name is first read, or None."""
-        places = [
-            (node.lineno, node.col_offset)
-            for node in self._nodes()
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        ]
-        if not places:
-            return None
-        line, offset = min(places)
-        return line, _characters(self.text, line, offset) + 1
+    def places_of(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Line and column (both 1-based) where names are first read; those that are read nowhere are left out."""
+        first: dict[str, tuple[int, int]] = {}
+        for node in self._nodes():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
+                place = (node.lineno, node.col_offset)
+                first[node.id] = min(first.get(node.id, place), place)
+        return {
+            name: (line, _characters(self.text, line, offset) + 1)
+            for name, (line, offset) in first.items()
+        }
 
     def _nodes(self) -> Iterator[ast.AST]:
         for statement in self.statements:

@@ -166,9 +166,8 @@ class _Writer:
         self.own = {name: Import("yiemagent", name) for name in undefined if name in OFFERED}
         if self.own:
             text = self._text()
-        problems = [self._is_undefined(name) for name in sorted(undefined - OFFERED)]
-        if problems:
-            raise _refused(problems)
+        if undefined - OFFERED:
+            raise _refused(self._are_undefined(undefined - OFFERED))
         kept = self._imports()
         needed = [(one.module, f"imports, {one.statement()!r}") for one in kept]
         needed += [
@@ -277,14 +276,17 @@ class _Writer:
                     bound.add(symbol.get_name())
         return read - bound - _MODULE_NAMES - set(dir(builtins))
 
-    def _is_undefined(self, name: str) -> str:
-        reason = f"the name {name!r} is not defined"
-        if name in sys.stdlib_module_names:
-            reason += f"; add 'import {name}' to imports"
-        for body in self.bodies:
-            if place := body.place_of(name):
-                return str(problem_at(body.piece, body.text, *place, reason))
-        return reason
+    def _are_undefined(self, names: set[str]) -> list[str]:
+        reasons = {}
+        for name in sorted(names):
+            is_module = name in sys.stdlib_module_names
+            add = f"; add 'import {name}' to imports" if is_module else ""
+            reasons[name] = f"the name {name!r} is not defined{add}"
+        told = dict(reasons)
+        for body in reversed(self.bodies):  # so that the first that reads a name has the last word
+            for name, place in body.places_of(names).items():
+                told[name] = str(problem_at(body.piece, body.text, *place, reasons[name]))
+        return list(told.values())
 
     def _compare(self, text: str) -> None:
         """Make sure that the code in the file says what the model's says, to the last literal."""
