@@ -41,7 +41,9 @@ class YiemAgent:
     """An agent: give it messages, take its answers.
 
     The thread starts with the first message. Use it as a context manager, or end it with `stop_agent`; an agent that
-    nobody holds any more finishes what it accepted and ends by itself.
+    nobody holds any more finishes what it accepted and ends by itself. Leaving its `with` block waits for the run going
+    on, but not for messages that have not begun. What it was made with stays: nothing of it can be set, and it can't be
+    copied or pickled.
 
     Args:
         llm_call: a provider, any `StreamFn`, a plain callable of the request dict, or a model string ("openai:…",
@@ -64,7 +66,8 @@ class YiemAgent:
         **config: the fields of `AgentLoopConfig` but the two queue getters.
 
     Raises:
-        ConfigurationError: where an argument is of the wrong kind.
+        ConfigurationError: where an argument doesn't exist or is of the wrong kind; where the session is another
+            agent's, or has messages and `messages` are given, too.
         DuplicateTool: where a tool's name is taken in the store.
     """
 

@@ -1,6 +1,8 @@
 """The verbs: what callers do with an agent, each a plain blocking function.
 
 A `timeout_s` that is no number of seconds raises `TypeError`, one below 0 or NaN `ValueError`, before anything is done.
+So does a message that is neither text, the OpenAI dict of a user's message, nor a message. An agent that was in use
+when this process was forked raises `AgentStateError` in the child; `abort_agent` and `stop_agent` do nothing there.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def steer(agent: YiemAgent, message: Any) -> Receipt:
     """Send a message that joins the run going on at its next turn; on an idle agent it starts a run.
 
     Raises:
-        ChannelFull: where 32 such messages wait.
+        ChannelFull: where 32 such messages wait; or it would start a run, and there is no place for its answer.
         AgentStopped: where the agent was stopped.
     """
     return _core(agent).join(message, "steering")
@@ -114,7 +116,7 @@ def follow_up(agent: YiemAgent, message: Any) -> Receipt:
     """Send a message that joins the run going on when it would stop; on an idle agent it starts a run.
 
     Raises:
-        ChannelFull: where 32 such messages wait.
+        ChannelFull: where 32 such messages wait; or it would start a run, and there is no place for its answer.
         AgentStopped: where the agent was stopped.
     """
     return _core(agent).join(message, "follow_up")
@@ -125,6 +127,7 @@ def continue_agent(agent: YiemAgent) -> None:
 
     Raises:
         AgentStateError: where a run is going on, the history is empty, or there is nothing to answer.
+        ChannelFull: where 16 answers are untaken.
         AgentStopped: where the agent was stopped.
     """
     go_on(_core(agent))
@@ -170,7 +173,8 @@ def compact_agent(
     """Have an agent's conversation shortened for the model, whatever its size, and block until it is.
 
     It happens once the run going on and those that were asked for before are over, as a run of its own that gives no
-    answer to take. Interrupted or timed out, it is taken back if it has not begun.
+    answer to take. Interrupted or timed out, it is taken back if it has not begun. If it has, a time-out leaves it
+    going on, and a KeyboardInterrupt aborts it.
 
     Args:
         agent: an agent with a `compaction`.
@@ -183,7 +187,7 @@ def compact_agent(
     Raises:
         ConfigurationError: the agent has no `compaction`.
         CompactionError: there is nothing to shorten, or the summary failed; the conversation is as it was.
-        AbortedError: it was aborted.
+        AbortedError: it was aborted, or the tool's call or the run that this is part of.
         ResponseTimeout: where it was not over in time.
         AgentStopped: where the agent was or is stopped before it began.
         AgentStateError: where this would wait for the run that it is called in.
@@ -201,7 +205,8 @@ def stop_agent(agent: YiemAgent, *, timeout_s: float | None = None) -> tuple[Age
         timeout_s: seconds that the run may take; then it is aborted. None: as long as it takes.
 
     Returns:
-        The messages that entered no run, in order; `()` from a second call.
+        The messages that entered no run, in order; `()` from a second call, and in a child that was forked after the
+        agent's first message.
 
     Raises:
         AgentStateError: where this would wait for the run that it is called in.

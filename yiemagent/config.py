@@ -148,7 +148,7 @@ class AgentLoopConfig(Hooks):
         max_retry_delay_ms: the longest wait that a server may ask for.
         compaction: keeps what is sent within the model's window, such as `yiemagent.sessions.Compaction()`; None sends
             the whole history.
-        abort_grace_s: seconds that tools, hooks and sinks have to return after an abort.
+        abort_grace_s: seconds that tools, hooks, sinks and model functions have to return after an abort.
         before_tool_call, after_tool_call, prepare_next_turn, should_stop_after_turn, transform_context,
             convert_to_llm: see `Hooks`.
         get_api_key, on_payload, on_response: see `StreamOptions`.

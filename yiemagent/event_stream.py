@@ -109,7 +109,8 @@ def agent_loop(
         context: what it begins with; it is not changed.
         config: how to work.
         stream_fn: asks the model; anything that `YiemAgent` takes as `llm_call`.
-        signal: aborts the run; None: only the stream does, and, in a tool or a hook, what aborts that.
+        signal: aborts the run; None: only the stream does, and, in a tool, a hook or a model function, what aborts
+            that.
 
     Raises:
         AgentStateError: where there are no prompts and nothing to continue.
@@ -126,10 +127,12 @@ def agent_loop_continue(
     stream_fn: StreamFn,
     signal: AbortSignal | None = None,
 ) -> EventStream:
-    """Start a run on the history as it is and give its events.
+    """Start a run on the history as it is and give its events; what is queued begins it where that can't.
 
     Raises:
-        AgentStateError: where the history is empty, or its last message is the assistant's and nothing is queued.
+        AgentStateError: where the history is empty, or its last message is an answer that did not fail and nothing is
+            queued.
+        ConfigurationError: where an argument is of the wrong kind.
     """
     door = _Door(context, config, stream_fn, signal)
     return _stream(door.continuation(), door)
@@ -158,8 +161,9 @@ def run_agent_loop(
         context: what it begins with; it is not changed.
         config: how to work.
         emit: called with each event, one at a time, on the run's threads.
-        stream_fn: asks the model.
-        signal: aborts the run, or None. A KeyboardInterrupt aborts it too.
+        stream_fn: asks the model; anything that `YiemAgent` takes as `llm_call`.
+        signal: aborts the run; None: only what aborts the tool, the hook or the model function that this is called in.
+            A KeyboardInterrupt aborts it too.
 
     Returns:
         What the run added to the history, the prompts included.

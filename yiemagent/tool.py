@@ -144,8 +144,9 @@ class AgentTool(Record):
             it is from no tool file.
 
     Raises:
-        ConfigurationError: on a name that providers refuse, an empty description, an `execute` that is a coroutine
-            function, or a lock that is no name.
+        ConfigurationError: on a name that providers refuse, an empty description, a schema that is no object, an
+            `execute` that can't be called or is a coroutine function, a time limit that is no number above 0, an
+            isolation that there is not, or a lock that is no name.
     """
 
     name: str
