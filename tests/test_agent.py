@@ -105,6 +105,7 @@ async def later(*_):
         {"session_id": 0},
         {"model": 7},
         {"messages": 5},
+        {"messages": "hello"},
         {"parallel_tool_execute": "no"},
         {"parallel_tool_execute": None},
         {"max_turns": True},
@@ -120,6 +121,16 @@ def test_an_option_of_the_wrong_kind_is_refused(options):
     """What can't work is refused when the agent is made, in words that name it."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         YiemAgent(ScriptedModel(), **options)
+
+
+def test_an_unknown_option_is_told_what_there_is():
+    """All that an agent takes is named, and nothing that it doesn't."""
+    with pytest.raises(ConfigurationError, match="has no option sistem_prompt") as refused:
+        YiemAgent(ScriptedModel(), sistem_prompt="hi")
+    taken = str(refused.value).partition("it takes ")[2].split(", ")
+
+    assert {"system_prompt", "tools", "name", "max_turns", "session"} <= set(taken)
+    assert not {"get_steering_messages", "self", "llm_call"} & set(taken)
 
 
 def test_an_agent_that_can_not_be_made_leaves_a_shared_store_alone():

@@ -471,7 +471,7 @@ def test_an_abandoned_call_gives_its_place_back(caplog):
 
     assert [is_error for _, is_error in done.results] == [True, True, False]
     assert "yiem-loop-" in caplog.text
-    assert ": tool slow is still running and was left behind" in caplog.text
+    assert ": tool slow did not return in time and was left behind" in caplog.text
 
 
 @pytest.mark.parametrize("timeout_s", [None, math.inf, 1e300])

@@ -33,6 +33,7 @@ __all__ = ["YiemAgent"]
 logger = logging.getLogger("yiemagent.agent")
 
 _numbers = itertools.count(1)
+_QUEUE_GETTERS = {"get_steering_messages", "get_follow_up_messages"}
 
 _NEW_ONE = "make a new one that goes on with its history: YiemAgent(…, messages=agent.messages)"
 
@@ -193,7 +194,8 @@ class YiemAgent:
 
 
 def _history(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
-    check_option("messages", messages, "a list of messages", fits=isinstance(messages, Iterable))
+    fits = isinstance(messages, Iterable) and not isinstance(messages, (str, bytes, Mapping))
+    check_option("messages", messages, "a list of messages", fits=fits)
     messages = list(messages)
     for message in messages:
         if not hasattr(message, "to_llm"):
@@ -217,13 +219,13 @@ def _config(
     )
     if not parallel:
         given.setdefault("tool_execution", "sequential")
-    for own in ("get_steering_messages", "get_follow_up_messages"):
-        if own in given:
-            raise ConfigurationError(f"{own} is the agent's own; use steer() and follow_up()")
-    known = {field.name for field in attrs.fields(AgentLoopConfig)}
+    for own in _QUEUE_GETTERS & set(given):
+        raise ConfigurationError(f"{own} is the agent's own; use steer() and follow_up()")
+    known = {field.name for field in attrs.fields(AgentLoopConfig)} - _QUEUE_GETTERS
     if unknown := sorted(set(given) - known):
+        taken = sorted(known | set(YiemAgent.__init__.__kwdefaults__ or ()))
         raise ConfigurationError(
-            f"YiemAgent has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}"
+            f"YiemAgent has no option {', '.join(unknown)}; it takes {', '.join(taken)}"
         )
     if session_id is None or session_id == "":
         session_id = os.urandom(16).hex()

@@ -275,7 +275,7 @@ class _Batch:
             if not over:
                 text = f"{tool.name} was not run: it waited {tool.timeout_s:g} s for {held_up.what}"
         elif tool.isolation == "thread":  # else it is ended with its process
-            left = "%s: tool %s is still running and was left behind: %s"
+            left = "%s: tool %s did not return in time and was left behind: %s"
             logger.warning(left, self.name, tool.name, text)
         self.settle_failed(index, call.prepared.tool_call, text)
 

@@ -26,11 +26,11 @@ from yiemagent.llm import StreamFn, stream_fn_of
 from yiemagent.loop import LoopPorts, run_loop
 from yiemagent.messages import AgentMessage, AssistantMessage
 from yiemagent.openai_format import user_message
+from yiemagent.options import check_function, check_option
 from yiemagent.pool import DaemonPool
 from yiemagent.relay import Steps
 from yiemagent.run import Run
 from yiemagent.state import AgentState
-from yiemagent.tool import is_async
 from yiemagent.transcript import Transcript
 
 __all__ = ["EventStream", "agent_loop", "agent_loop_continue", "run_agent_loop"]
@@ -256,8 +256,8 @@ def _check_kind(name: str, given: object, kind: type) -> None:
 
 
 def _check_sink(emit: object) -> None:
-    if not callable(emit) or is_async(emit):
-        raise ConfigurationError(f"emit must be a plain function, not {emit!r}")
+    check_option("emit", emit, "a function of an event", fits=callable(emit))
+    check_function("emit", emit, "event")
 
 
 def _state(context: AgentContext, config: AgentLoopConfig) -> AgentState:
