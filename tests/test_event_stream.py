@@ -268,7 +268,7 @@ async def later(_event):
 @pytest.mark.parametrize("emit", [None, later, lambda: None])
 def test_a_sink_is_a_plain_function(emit):
     """What can't be told of events is refused before anything runs."""
-    with pytest.raises(ConfigurationError, match="emit (must be a|is a coroutine) function"):
+    with pytest.raises(ConfigurationError, match=r"emit (must be a|is a coroutine) function"):
         run_agent_loop(
             "hi", AgentContext(), AgentLoopConfig(), emit, stream_fn=ScriptedModel(["fine"])
         )

@@ -193,10 +193,10 @@ class YiemAgent:
         return f"<YiemAgent {self.name!r} {state}>"
 
 
-def _history(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
-    fits = isinstance(messages, Iterable) and not isinstance(messages, (str, bytes, Mapping))
-    check_option("messages", messages, "a list of messages", fits=fits)
-    messages = list(messages)
+def _history(given: Any) -> list[AgentMessage]:
+    fits = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    check_option("messages", given, "a list of messages", fits=fits)
+    messages = list(given)
     for message in messages:
         if not hasattr(message, "to_llm"):
             raise ConfigurationError(f"messages holds {message!r}, which is no message")
