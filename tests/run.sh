@@ -1,7 +1,7 @@
 #!/bin/sh
 # What CI runs, from a fresh clone: sets up an environment of its own (.venv-test), checks, measures and tests.
 # Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmarks
-# are printed and do not count. Without options the suite runs in two processes; options are handed to one pytest.
+# are printed and do not count. Without options the suite runs in three processes, since much of it waits; options are handed to one pytest.
 cd "$(dirname "$0")/.." || exit 2
 environment=.venv-test
 failed=""
@@ -54,11 +54,11 @@ for measured in run stream abort mcp tools; do
 done
 
 suite() {
-    # What must have the machine for itself comes after the rest, which two processes share file by file.
+    # What must have the machine for itself comes after the rest, which three processes share file by file.
     ran=$PWD/$environment/ran
     rm -f "$ran"
     passed=0
-    "$bin/python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --note-ran "$ran" --cov --cov-report=
+    "$bin/python" -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" --note-ran "$ran" --cov --cov-report=
     ended=$?
     if [ "$ended" -eq 1 ]; then
         # Beside others a test may have had too little of the machine: what failed there counts where it fails alone.
