@@ -1,7 +1,8 @@
 #!/bin/sh
 # What CI runs, from a fresh clone: sets up an environment of its own (.venv-test), checks, measures and tests.
 # Every step runs and is reported, whatever failed before it; the exit code is 0 only where all passed. The benchmarks
-# are printed and do not count. Without options the suite runs in three processes, since much of it waits; options are handed to one pytest.
+# are printed and do not count. Without options the suite runs in three processes, since much of it waits; options are
+# handed to one pytest.
 cd "$(dirname "$0")/.." || exit 2
 environment=.venv-test
 failed=""
