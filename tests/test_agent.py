@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import weakref
 
 import pytest
 
@@ -106,6 +107,7 @@ async def later(*_):
         {"model": 7},
         {"messages": 5},
         {"messages": "hello"},
+        {"messages": [UserMessage]},
         {"parallel_tool_execute": "no"},
         {"parallel_tool_execute": None},
         {"max_turns": True},
@@ -441,6 +443,20 @@ def test_a_dropped_agent_finishes_and_ends():
 
     assert not thread.is_alive()
     assert sink.names().count("AgentEndEvent") == 5
+
+
+def test_an_agent_that_made_a_call_is_gone_at_once():
+    """No cycle keeps it until a garbage collection comes: a session of its own is free, and so are its tools."""
+    gc.disable()
+    try:
+        agent = YiemAgent(ScriptedModel([call("work"), "fine"]), tools=[parallel("work")])
+        ask(agent, "go", timeout_s=10)
+        core, thread = weakref.ref(agent._core), agent._core._thread
+        del agent
+        thread.join(10)
+        assert core() is None
+    finally:
+        gc.enable()
 
 
 def test_an_idle_agent_that_is_dropped_ends():

@@ -158,14 +158,15 @@ def test_other_waits_in_a_tool_end_with_it(what):
     assert [type(error) for error in errors] == ([] if what == "run_agent_loop" else [AbortedError])
 
 
-def test_a_hook_that_waits_for_an_agent_ends_with_the_run():
+@pytest.mark.parametrize("hook", ["before_tool_call", "transform_context"])
+def test_a_hook_that_waits_for_an_agent_ends_with_the_run(hook, caplog):
     """So does whatever else of the user's the run's thread does, but sinks."""
     model = Waiting()
     judge = YiemAgent(ScriptedModel([model]))
     agent = YiemAgent(
         ScriptedModel([call("work")]),
         tools=[tool("work")],
-        before_tool_call=lambda *_: ask(judge, "may it?") and None,
+        **{hook: lambda *_: ask(judge, "may it?") and None},
     )
     run_agent(agent, "go")
     assert model.began.acquire(timeout=WAIT_S)
@@ -176,6 +177,7 @@ def test_a_hook_that_waits_for_an_agent_ends_with_the_run():
     assert (answer.stop_reason, time.monotonic() - begun < 0.9) == ("aborted", True)
     stop_agent(agent)
     stop_agent(judge)
+    assert "failed" not in caplog.text
 
 
 def test_a_sink_may_ask_another_agent_about_an_aborted_run():

@@ -44,6 +44,8 @@ def test_the_applications_kinds_stay_what_they_are():
     assert prompt_of(command) is command
     with pytest.raises((TypeError, ValueError)):
         prompt_of(AssistantMessage("I said so"))
+    with pytest.raises(TypeError, match="not the class"):
+        prompt_of(UserMessage)
 
 
 def test_entries_are_told_apart():

@@ -198,7 +198,7 @@ def _history(given: Any) -> list[AgentMessage]:
     check_option("messages", given, "a list of messages", fits=fits)
     messages = list(given)
     for message in messages:
-        if not hasattr(message, "to_llm"):
+        if not hasattr(message, "to_llm") or isinstance(message, type):
             raise ConfigurationError(f"messages holds {message!r}, which is no message")
     return messages
 

@@ -105,6 +105,8 @@ def prompt_of(message: Any) -> AgentMessage:
         TypeError, ValueError: where it is neither text, an OpenAI user message nor such a message.
     """
     models = (AssistantMessage, ToolResultMessage)
+    if isinstance(message, type):
+        raise TypeError(f"a message is wanted, not the class; make one: {message.__name__}(…)")
     if hasattr(message, "to_llm") and not isinstance(message, models):
         return cast("AgentMessage", message)
     from yiemagent.openai_format import user_message  # loads with the first message

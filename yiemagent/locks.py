@@ -106,10 +106,10 @@ class Waiting:
         blocker: who holds one of them, or came before.
     """
 
-    def __init__(self, claim: _Claim, blocker: str) -> None:
+    def __init__(self, claim: _Claim, blocker: _Claim) -> None:
         self._claim = claim
-        names = ", ".join(repr(name) for name in sorted(claim.keys))
-        self.what = f"the lock {names}, which {blocker} holds or waits for"
+        names = ", ".join(repr(name) for name in sorted(set(claim.keys) & set(blocker.keys)))
+        self.what = f"the lock {names}, which {blocker.who} holds or waits for"
 
     @property
     def never_began(self) -> bool:
@@ -123,7 +123,7 @@ def waiting(signal: AbortSignal) -> Waiting | None:
         for claim in _claims:
             blockers = _blockers(claim) if claim.signal is signal and not claim.granted else []
             if blockers:
-                return Waiting(claim, blockers[0].who)
+                return Waiting(claim, blockers[0])
     return None
 
 

@@ -105,6 +105,7 @@ class Relay(Generic[T]):
             given = call.function()
             if not call.take():
                 raise LeftBehind
+            self.call = None  # it holds what tells of it, and so the run: no cycle should stay
 
     def is_at_work(self) -> bool:
         """Whether the calling thread does the work, and is not in a call."""
@@ -112,7 +113,8 @@ class Relay(Generic[T]):
 
     def take(self) -> bool:
         """Relieve the thread that is making a call; gives False where none is. Whoever took it has to go on."""
-        return self.call is not None and self.call.take()
+        call = self.call  # read once: the thread that makes it lets it go
+        return call is not None and call.take()
 
 
 def finish(

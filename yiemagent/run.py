@@ -24,7 +24,7 @@ from typing import Any
 
 from yiemagent.abort import AbortSignal, Deadline, current_signal
 from yiemagent.daemon import DaemonThread
-from yiemagent.errors import error_text
+from yiemagent.errors import AbortedError, error_text
 from yiemagent.events import AgentEndEvent, Event, EventSink
 from yiemagent.loop import made_answer
 from yiemagent.messages import AgentMessage, AssistantMessage, ToolCall
@@ -199,7 +199,8 @@ class Run:
         except (LeftBehind, RunAbandoned):
             return False
         except BaseException as error:  # hooks and models may raise anything: the run failed
-            if self._telling.is_owned_by(None) and not self._telling.has_logged(error):
+            ended = self.signal.aborted and isinstance(error, AbortedError)
+            if self._telling.is_owned_by(None) and not (ended or self._telling.has_logged(error)):
                 logger.exception("%s failed", self.name)
             answer = self._failed_answer(error)
         return self._settle(answer)
