@@ -100,8 +100,12 @@ def _hints(hints: Mapping[str, Any] | None) -> FrozenDict:
 
 
 def _lock_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    given: Any = (names,) if isinstance(names, str) else names or ()
-    if not isinstance(given, Iterable) or not all(map(_has_words, given := tuple(given))):
+    given: Any = (names,) if isinstance(names, str) else () if names is None else names
+    if (
+        isinstance(given, Mapping)
+        or not isinstance(given, Iterable)
+        or not all(map(_has_words, given := tuple(given)))
+    ):
         raise ConfigurationError(f"lock must be a name or a list of names, not {names!r}")
     return tuple(sorted(set(given)))
 
@@ -109,7 +113,12 @@ def _lock_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
 def _examples(
     pairs: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> tuple[tuple[str, FrozenDict], ...]:
-    return tuple((sentence, freeze_json(arguments)) for sentence, arguments in pairs)
+    try:
+        return tuple((sentence, freeze_json(arguments)) for sentence, arguments in pairs)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"examples must be pairs of what a user says and the arguments of the call, not {pairs!r}"
+        ) from None
 
 
 def _input_schema(given: Any) -> Any:
@@ -199,10 +208,21 @@ class AgentTool(Record):
                 f"tool {self.name!r}: execute is a coroutine function; give a plain function "
                 f"(it may run an event loop of its own inside)"
             )
-        if self.isolation not in {"thread", "process"}:
+        if self.isolation not in ("thread", "process"):  # a list, too, is only another
             raise ConfigurationError(
                 f"tool {self.name!r}: isolation must be 'thread' or 'process', "
                 f"not {self.isolation!r}"
+            )
+        for name in ("prepare_arguments", "validate_required_args"):
+            hook = getattr(self, name)
+            if hook is not None and (not callable(hook) or is_async(hook)):
+                raise ConfigurationError(
+                    f"tool {self.name!r}: {name} must be a plain function of the arguments, or None, not {hook!r}"
+                )
+        if not isinstance(self.parallel_tool_execute, bool):
+            raise ConfigurationError(
+                f"tool {self.name!r}: parallel_tool_execute must be True or False, "
+                f"not {self.parallel_tool_execute!r}"
             )
         if self.timeout_s is not None and not _is_limit(self.timeout_s):
             raise ConfigurationError(
