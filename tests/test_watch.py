@@ -46,6 +46,17 @@ def used():
         watch.leave()
 
 
+def ask_in_vain(watch, monkeypatch):
+    """Ask while no thread can be had."""
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("yiemagent.watch.DaemonThread.start", start)
+        watch.ask(time.monotonic())
+
+
 def watchers():
     return [thread for thread in threading.enumerate() if thread.name == "yiem-watch"]
 
@@ -79,9 +90,11 @@ def test_it_looks_again_when_the_look_says_so(used):
     watch.ask(time.monotonic())
     for _ in range(3):
         looks.next()
-    watch.ask(time.monotonic())
+    due = time.monotonic()
+    watch.ask(due)
 
-    looks.next()
+    assert looks.next() >= due
+    assert looks.at.empty()
 
 
 def test_what_is_due_beyond_all_waits_is_waited_for(used):
@@ -89,9 +102,11 @@ def test_what_is_due_beyond_all_waits_is_waited_for(used):
     looks = Looks()
     watch = used(looks)
     watch.ask(time.monotonic() + 4e9)
-    watch.ask(time.monotonic())
+    due = time.monotonic()
+    watch.ask(due)
 
-    looks.next()
+    assert looks.next() >= due
+    assert looks.at.empty()
 
 
 def test_who_never_asks_needs_no_thread(used):
@@ -120,16 +135,11 @@ def test_the_thread_ends_with_the_last_user(used):
 
 def test_no_thread_is_said(used, monkeypatch, caplog):
     """Nobody looks then, until a thread can be had again."""
-
-    def start(_self):
-        raise RuntimeError("can't start new thread")
-
     looks = Looks()
     watch = used(looks)
-    with monkeypatch.context() as patched:
-        patched.setattr("yiemagent.watch.DaemonThread.start", start)
-        watch.ask(time.monotonic())
+    ask_in_vain(watch, monkeypatch)
     assert "no thread to keep the time limits" in caplog.text
+    assert looks.at.empty()
     watch.ask(time.monotonic())
 
     looks.next()
@@ -137,18 +147,13 @@ def test_no_thread_is_said(used, monkeypatch, caplog):
 
 def test_who_asked_in_vain_is_looked_at_with_the_next_that_asks(used, monkeypatch):
     """What was due sooner than what the next one asks for is not forgotten."""
-
-    def start(_self):
-        raise RuntimeError("can't start new thread")
-
     looks = Looks()
     watch = used(looks)
-    with monkeypatch.context() as patched:
-        patched.setattr("yiemagent.watch.DaemonThread.start", start)
-        watch.ask(time.monotonic())
-    watch.ask(time.monotonic() + 500)
+    ask_in_vain(watch, monkeypatch)
+    begun = time.monotonic()
+    watch.ask(begun + 500)
 
-    looks.next()
+    assert looks.next() < begun + 400
 
 
 def test_many_that_ask_come_and_go():

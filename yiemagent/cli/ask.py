@@ -27,7 +27,7 @@ from yiemagent.cli.keyboard import read_all
 from yiemagent.cli.mcp_client import add_config
 from yiemagent.cli.printer import EventPrinter
 from yiemagent.cli.terminal import Terminal, UsageProblem
-from yiemagent.cli.tool_call import ISOLATE_HELP
+from yiemagent.cli.tool_call import ISOLATE_HELP, add_tool_folders
 from yiemagent.cli.tools import load_folders
 from yiemagent.codec import to_json
 from yiemagent.config import REASONING_LEVELS
@@ -112,15 +112,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, model_help: str) -> None
         metavar="NAME",
         help="the environment variable that holds the key, if not the provider's own",
     )
-    parser.add_argument(
-        "--tools",
-        "-t",
-        action="append",
-        default=[],
-        metavar="DIR",
-        type=Path,
-        help="load the tool files of this folder, before the built-in ones; may be given again",
-    )
+    add_tool_folders(parser)
     parser.add_argument(
         "--no-builtin-tools",
         action="store_true",

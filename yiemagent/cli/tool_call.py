@@ -25,9 +25,19 @@ from yiemagent.pool import DaemonPool
 from yiemagent.registry import ToolStore, builtin_tools_dir
 from yiemagent.relay import finish
 
-__all__ = ["ISOLATE_HELP", "add_call", "call_command"]
+__all__ = ["ISOLATE_HELP", "add_call", "add_tool_folders", "call_command"]
 
 ISOLATE_HELP = "run the files of --tools in processes of their own, which have limits and are ended at a time limit"
+
+
+def add_tool_folders(
+    parser: argparse.ArgumentParser,
+    does: str = "load the tool files of this folder, before the built-in ones; may be given again",
+) -> None:
+    """Add the option that has folders of tool files; `does` says what becomes of them."""
+    parser.add_argument(
+        "--tools", "-t", action="append", default=[], metavar="DIR", type=Path, help=does
+    )
 
 
 def add_call(actions: Any) -> None:
@@ -48,15 +58,7 @@ def add_call(actions: Any) -> None:
         metavar="ARGUMENT",
         help="name=value, a value in JSON where it is no text; or one JSON object",
     )
-    parser.add_argument(
-        "--tools",
-        "-t",
-        action="append",
-        default=[],
-        metavar="DIR",
-        type=Path,
-        help="load the tool files of this folder, before the built-in ones; may be given again",
-    )
+    add_tool_folders(parser)
     parser.add_argument("--isolate", action="store_true", help=ISOLATE_HELP)
     add_rooted_groups(parser)
     parser.add_argument(

@@ -12,7 +12,7 @@ from typing import Any
 from yiemagent.cli.consent import GROUPS, add_groups, working_in
 from yiemagent.cli.mixed_parser import MixedParser
 from yiemagent.cli.terminal import Terminal, UsageProblem, one_line
-from yiemagent.cli.tool_call import add_call, call_command
+from yiemagent.cli.tool_call import add_call, add_tool_folders, call_command
 from yiemagent.cli.tool_versions import (
     add_versions,
     history_command,
@@ -65,15 +65,7 @@ def add_tools(commands: Any) -> None:
             type=Path,
             help="folders of tool files (default: the built-in tools)",
         )
-        sub.add_argument(
-            "--tools",
-            "-t",
-            action="append",
-            default=[],
-            metavar="DIR",
-            type=Path,
-            help="such a folder, as the other commands take it; may be given again",
-        )
+        add_tool_folders(sub, "such a folder, as the other commands take it; may be given again")
         add_groups(sub)
     add_call(actions)
     add_versions(actions)
